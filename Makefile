@@ -1,0 +1,38 @@
+# make demo: build, start a server, train on this computer and on a cluster, fetch the model, stop.
+# make test: every test that needs only Go and Python (and says by name what it left out).
+GO ?= go
+GOFLAGS += -trimpath
+PKGS = ./...
+
+.PHONY: build demo test check cross bench generate clean
+
+build: bin/trainyard
+
+bin/trainyard: $(shell find . -name '*.go' -not -path './.demo/*') go.mod
+	CGO_ENABLED=0 $(GO) build $(GOFLAGS) -ldflags '-s -w' -o bin/trainyard ./cmd/trainyard
+
+demo: build
+	@sh examples/demo.sh bin/trainyard
+
+test: build
+	$(GO) test $(PKGS)
+
+check: build
+	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "gofmt would change:"; gofmt -l $$(git ls-files '*.go'); exit 1; }
+	$(GO) vet $(PKGS)
+	cd tools && $(GO) build -o ../bin/staticcheck honnef.co/go/tools/cmd/staticcheck
+	bin/staticcheck $(PKGS)
+	$(GO) test -race $(PKGS)
+
+# The program for every system it is meant for: server and nodes on Linux, client and local target on the others.
+cross:
+	CGO_ENABLED=0 GOOS=linux GOARCH=amd64 $(GO) build $(GOFLAGS) -o dist/trainyard-linux-amd64 ./cmd/trainyard
+	CGO_ENABLED=0 GOOS=linux GOARCH=arm64 $(GO) build $(GOFLAGS) -o dist/trainyard-linux-arm64 ./cmd/trainyard
+	CGO_ENABLED=0 GOOS=darwin GOARCH=arm64 $(GO) build $(GOFLAGS) -o dist/trainyard-darwin-arm64 ./cmd/trainyard
+	CGO_ENABLED=0 GOOS=windows GOARCH=amd64 $(GO) build $(GOFLAGS) -o dist/trainyard-windows-amd64.exe ./cmd/trainyard
+
+bench: build
+	$(GO) run ./internal/bench -binary bin/trainyard -out docs/benchmarks.md
+
+clean:
+	rm -rf bin dist .demo

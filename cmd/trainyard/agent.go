@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/agent"
+	"github.com/trainyard/trainyard/internal/agentlink"
+	"github.com/trainyard/trainyard/internal/stage"
+	"github.com/trainyard/trainyard/internal/target"
+)
+
+var _ agent.Link = (*agentlink.Client)(nil)
+
+// agentFlags is what a machine's agent is started with; the join token is in a file so that no list of processes shows it.
+type agentFlags struct {
+	node, dir, server, ca, tokenFile, size, cache, group, address string
+	cpus                                                          float64
+	memoryMB                                                      int64
+	orphan                                                        time.Duration
+}
+
+func newAgentCommand() *cobra.Command {
+	var f agentFlags
+	cmd := &cobra.Command{
+		Use:    "agent",
+		Short:  "Run tasks on this machine for a server (started by fleets)",
+		Long:   "Runs the agent of one node: it dials the server, takes tasks, and reports on them. Fleets start it; people seldom do.",
+		Args:   cobra.NoArgs,
+		Hidden: true,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
+			defer stop()
+			return runAgent(ctx, f)
+		},
+	}
+	cmd.Flags().StringVar(&f.node, "node", "", "ID of the node")
+	cmd.Flags().StringVar(&f.dir, "dir", "", "folder of the node")
+	cmd.Flags().StringVar(&f.server, "server", "", "URL of the server")
+	cmd.Flags().StringVar(&f.ca, "ca", "", "file with the CA certificate to trust")
+	cmd.Flags().StringVar(&f.tokenFile, "token-file", "", "file with the join token")
+	cmd.Flags().StringVar(&f.size, "size", "", "VM size, for people")
+	cmd.Flags().StringVar(&f.cache, "cache", "", "folder for code, data and environments, shared by the agents of this machine")
+	cmd.Flags().StringVar(&f.group, "group", "", "name for what is visible outside the folder, such as cgroups")
+	cmd.Flags().StringVar(&f.address, "address", "127.0.0.1", "address at which the nodes of a gang reach this one")
+	cmd.Flags().Float64Var(&f.cpus, "cpus", 0, "CPUs that tasks may use together (0: all)")
+	cmd.Flags().Int64Var(&f.memoryMB, "memory-mb", 0, "memory in MiB that tasks may use together (0: all)")
+	cmd.Flags().DurationVar(&f.orphan, "orphan-after", 2*time.Minute, "stop when there is no server and no work for this long")
+	for _, name := range []string{"node", "dir", "server", "token-file"} {
+		_ = cmd.MarkFlagRequired(name)
+	}
+	return cmd
+}
+
+// runAgent is the agent of a machine of its own.
+func runAgent(ctx context.Context, f agentFlags) error {
+	token, err := os.ReadFile(f.tokenFile)
+	if err != nil {
+		return fmt.Errorf("read join token: %w", err)
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, nil)).With("node", f.node)
+	join := strings.TrimSpace(string(token))
+	link, err := agentlink.Dial(agentlink.DialConfig{URL: f.server, CAFile: f.ca, Node: trainyard.NodeID(f.node), JoinToken: join})
+	if err != nil {
+		return fmt.Errorf("dial %s: %w", f.server, err)
+	}
+	err = hostNode(ctx, nodeConfig{
+		ID: trainyard.NodeID(f.node), JoinToken: join, Link: link, Dir: f.dir, Cache: f.cache, Group: f.group, Address: f.address,
+		Limit:  trainyard.Resources{CPUs: f.cpus, MemoryMB: f.memoryMB, Slots: 1},
+		Orphan: f.orphan, Log: log,
+	})
+	if errors.Is(err, agent.ErrOrphan) {
+		log.Info("no server and no work: stopping")
+		return nil
+	}
+	return err
+}
+
+// nodeConfig is what an agent needs, in the server's process or in one of its own.
+type nodeConfig struct {
+	ID        trainyard.NodeID
+	JoinToken string
+	Link      agent.Link
+	Dir       string // the node's own
+	Cache     string // shared by the agents of this machine
+	Group     string
+	Address   string
+	Limit     trainyard.Resources
+	Hide      []string // paths that tasks must not reach
+	Orphan    time.Duration
+	Log       *slog.Logger
+}
+
+// hostNode runs a node's agent with the process driver until ctx is done; its tasks go on.
+func hostNode(ctx context.Context, n nodeConfig) error {
+	cfg := targets()[0].New()
+	if err := cfg.Validate(); err != nil {
+		return err
+	}
+	driver, err := cfg.Open(ctx, target.Env{Dir: filepath.Join(n.Dir, "tasks"), Limit: n.Limit, Group: n.Group, Log: n.Log})
+	if err != nil {
+		return fmt.Errorf("open target %s: %w", targets()[0].Name, err)
+	}
+	if c, ok := driver.(io.Closer); ok {
+		defer c.Close()
+	}
+	cache := n.Cache
+	if cache == "" {
+		cache = filepath.Join(n.Dir, "cache")
+	}
+	st, err := stage.New(stage.Config{Dir: filepath.Join(n.Dir, "work"), Cache: cache, Blobs: n.Link, Log: n.Log})
+	if err != nil {
+		return fmt.Errorf("open stage: %w", err)
+	}
+	var notes []string
+	if d, ok := driver.(interface{ Notes() []string }); ok {
+		notes = d.Notes()
+	}
+	return agent.New(agent.Config{
+		Node: n.ID, JoinToken: n.JoinToken, Link: n.Link, Driver: driver, Stage: st, Dir: filepath.Join(n.Dir, "agent"),
+		Address: n.Address, Version: version(), Notes: notes, Hide: n.Hide, Log: n.Log, OrphanAfter: n.Orphan,
+	}).Run(ctx)
+}
+
+// version is the program's version as the Go toolchain recorded it.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok || info.Main.Version == "" {
+		return "(devel)"
+	}
+	return info.Main.Version
+}

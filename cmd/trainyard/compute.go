@@ -1,0 +1,415 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/client"
+)
+
+func newComputeCommand(a *app) *cobra.Command {
+	cmd := a.noun("compute", "Targets that jobs run on: this computer and clusters", "",
+		a.computeCreate(), a.computeShow(), a.computeList(), a.computeUpdate(), a.computeDelete(),
+		a.computeAct("start", "started", "Let a stopped compute have nodes again"),
+		a.computeAct("stop", "stopped", "Take a compute's idle nodes away and start nothing more on it"),
+		a.computeAct("restart", "restarted", "Give a compute fresh nodes"),
+		a.computeNodes(), a.computeSizes(), a.computeUsage(),
+		a.computeNotBuilt("attach"), a.computeNotBuilt("detach"))
+	cmd.GroupID = "run"
+	return cmd
+}
+
+func (a *app) computeCreate() *cobra.Command {
+	cmd := a.verb(verb{
+		use: "create [NAME]", short: "Create a compute, or change one that is there",
+		example: `  trainyard compute create --name cpu-cluster --type amlcompute --size STANDARD_DS3_V2 --min-instances 0 --max-instances 4
+  trainyard compute create --file cluster.yml --set max_instances=8`,
+		do: func(ctx context.Context, c *client.Client, cmd *cobra.Command, args []string) error {
+			return a.createCompute(ctx, c, cmd, args)
+		},
+	}, trainyard.KindCompute)
+	addComputeFlags(cmd)
+	f := cmd.Flags()
+	f.StringP("type", "t", "", "amlcompute")
+	f.StringP("size", "s", "", "VM `size` of a node: \"trainyard compute list-sizes\" lists them")
+	f.String("tier", "", "dedicated or low_priority")
+	f.String("location", "", "where its machines come from")
+	return addWaitFlags(addFileFlags(cmd, "compute"))
+}
+
+// addComputeFlags are the flags of create and update.
+func addComputeFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.Int("min-instances", 0, "nodes that are always there")
+	f.Int("max-instances", 1, "nodes that there may be at most")
+	f.Int("idle-time-before-scale-down", 120, "`seconds` after which an idle node goes")
+	f.String("description", "", "what it is for")
+	f.StringArray("tags", nil, "`key=value` pairs")
+}
+
+// computeSets are the flags as --set arguments: they stand above the file.
+func computeSets(cmd *cobra.Command) []string {
+	var sets []string
+	for _, name := range []string{"type", "size", "tier", "location", "description"} {
+		if cmd.Flags().Changed(name) {
+			sets = append(sets, name+"="+strconv.Quote(flag(cmd, name)))
+		}
+	}
+	for _, name := range []string{"min-instances", "max-instances", "idle-time-before-scale-down"} {
+		if cmd.Flags().Changed(name) {
+			sets = append(sets, strings.ReplaceAll(name, "-", "_")+"="+flag(cmd, name))
+		}
+	}
+	return append(sets, tagSets(cmd)...)
+}
+
+func (a *app) computeShow() *cobra.Command {
+	return a.verb(verb{
+		use: "show [NAME]", short: "Show a compute",
+		example: "  trainyard compute show --name cpu-cluster\n  trainyard compute show -n cpu-cluster --query provisioning_state -o tsv",
+		do: func(ctx context.Context, c *client.Client, cmd *cobra.Command, args []string) error {
+			n, err := name(cmd, args)
+			if err != nil {
+				return err
+			}
+			return a.showCompute(ctx, c, n)
+		},
+	}, trainyard.KindCompute)
+}
+
+func (a *app) showCompute(ctx context.Context, c *client.Client, name string) error {
+	raw, err := c.Get(ctx, "computes", name)
+	if err != nil {
+		return err
+	}
+	e, err := shown(trainyard.KindCompute, raw)
+	if err != nil {
+		return err
+	}
+	return a.print(e, a.computeView())
+}
+
+func (a *app) computeList() *cobra.Command {
+	cmd := a.verb(verb{
+		use: "list", short: "List computes", noName: true,
+		example: "  trainyard compute list\n  trainyard compute list --type amlcompute --query \"[].name\" -o tsv",
+		do: func(ctx context.Context, c *client.Client, cmd *cobra.Command, _ []string) error {
+			kind := strings.ToLower(flag(cmd, "type"))
+			items, more, err := collect(ctx, c, cmd, trainyard.KindCompute, url.Values{}, func(e map[string]any) bool {
+				return kind == "" || text(e, "type") == kind
+			}, "computes")
+			if err != nil {
+				return err
+			}
+			defer a.moreNote(items, more)
+			return a.print(items, a.computeView())
+		},
+	}, trainyard.KindCompute)
+	cmd.Flags().String("type", "", "only computes of this type")
+	return addListFlags(cmd, false)
+}
+
+func (a *app) computeUpdate() *cobra.Command {
+	cmd := a.verb(verb{
+		use: "update [NAME]", short: "Change a compute's limits, description or tags",
+		example: "  trainyard compute update --name cpu-cluster --max-instances 8\n  trainyard compute update -n cpu-cluster --set idle_time_before_scale_down=600",
+		do: func(ctx context.Context, c *client.Client, cmd *cobra.Command, args []string) error {
+			return a.updateCompute(ctx, c, cmd, args)
+		},
+	}, trainyard.KindCompute)
+	addComputeFlags(cmd)
+	return addWaitFlags(addUpdateFlags(cmd))
+}
+
+var computeFields = fields{
+	"min_instances": "properties.properties.scaleSettings.minNodeCount", "max_instances": "properties.properties.scaleSettings.maxNodeCount",
+	"idle_time_before_scale_down": "properties.properties.scaleSettings.nodeIdleTimeBeforeScaleDown", "description": "properties.description", "tags.*": "tags",
+}
+
+func (a *app) updateCompute(ctx context.Context, c *client.Client, cmd *cobra.Command, args []string) error {
+	n, err := name(cmd, args)
+	if err != nil {
+		return err
+	}
+	sets := append(flagList(cmd, "set"), unquoted(computeSets(cmd))...)
+	patch, err := computeFields.patch(sets, flagList(cmd, "remove"))
+	if err != nil {
+		return err
+	}
+	if len(patch) == 0 {
+		return usagef("nothing to change: give --max-instances, --min-instances, --idle-time-before-scale-down, --description, --tags or --set")
+	}
+	if scale := asMap(asMap(asMap(patch["properties"])["properties"])["scaleSettings"]); scale != nil {
+		if s, ok := scale["nodeIdleTimeBeforeScaleDown"].(float64); ok {
+			scale["nodeIdleTimeBeforeScaleDown"] = trainyard.ISODuration(time.Duration(s * float64(time.Second)))
+		}
+	}
+	raw, err := c.Get(ctx, "computes", n)
+	if err != nil {
+		return err
+	}
+	old, err := decode(raw)
+	if err != nil {
+		return err
+	}
+	if patch["tags"] != nil { // the API replaces tags as a whole
+		tags := asMap(old["tags"])
+		if tags == nil {
+			tags = map[string]any{}
+		}
+		merge(tags, asMap(patch["tags"]))
+		patch["tags"] = tags
+	}
+	ans, err := c.Patch(ctx, patch, "computes", n)
+	if err != nil {
+		return err
+	}
+	if err := a.wait(ctx, c, cmd, ans, "changing "+n); err != nil {
+		return err
+	}
+	return a.showCompute(ctx, c, n)
+}
+
+func (a *app) computeDelete() *cobra.Command {
+	cmd := a.verb(verb{
+		use: "delete [NAME]", short: "Delete a compute and its nodes",
+		example: "  trainyard compute delete --name cpu-cluster --yes\n  trainyard compute delete -n cpu-cluster --force --yes   cancel its jobs first",
+		do: func(ctx context.Context, c *client.Client, cmd *cobra.Command, args []string) error {
+			n, err := name(cmd, args)
+			if err != nil {
+				return err
+			}
+			if err := a.confirm(flagBool(cmd, "yes"), "delete compute %s", n); err != nil {
+				return err
+			}
+			if _, err := c.Get(ctx, "computes", n); err != nil {
+				return err
+			}
+			query := url.Values{"underlyingResourceAction": {"Delete"}}
+			if flagBool(cmd, "force") {
+				query.Set("force", "true")
+			}
+			ans, err := c.Delete(ctx, query, "computes", n)
+			if err != nil {
+				return err
+			}
+			if err := a.wait(ctx, c, cmd, ans, "deleting "+n+": its nodes are leaving"); err != nil {
+				return err
+			}
+			a.say("%s is deleted", n)
+			return nil
+		},
+	}, trainyard.KindCompute)
+	cmd.Flags().Bool("force", false, "cancel the jobs that run or wait on it first")
+	return addWaitFlags(addYes(cmd))
+}
+
+func (a *app) computeAct(action, done, short string) *cobra.Command {
+	cmd := a.verb(verb{
+		use: action + " [NAME]", short: short, example: "  trainyard compute " + action + " --name cpu-cluster",
+		do: func(ctx context.Context, c *client.Client, cmd *cobra.Command, args []string) error {
+			n, err := name(cmd, args)
+			if err != nil {
+				return err
+			}
+			ans, err := c.Post(ctx, nil, "computes", n, action)
+			if err != nil {
+				return err
+			}
+			if err := a.wait(ctx, c, cmd, ans, action+" "+n); err != nil {
+				return err
+			}
+			a.say("%s is %s", n, done)
+			return nil
+		},
+	}, trainyard.KindCompute)
+	return addWaitFlags(cmd)
+}
+
+// computeNotBuilt refuses by name what az has and this build has not.
+func (a *app) computeNotBuilt(action string) *cobra.Command {
+	return &cobra.Command{
+		Use: action, Short: "Not in this build", Hidden: true, DisableFlagParsing: true,
+		Example: "  trainyard compute create --name cpu-cluster --type amlcompute --size STANDARD_DS3_V2",
+		RunE: func(*cobra.Command, []string) error {
+			return trainyard.Errorf(trainyard.CodeUnsupported, "compute %s is not in this build of Trainyard: it runs jobs on %q and on clusters that it makes itself; "+
+				"see \"trainyard compute create --help\"", action, trainyard.LocalCompute)
+		},
+	}
+}
+
+// say tells a person what was done. Scripts look at the exit status.
+func (a *app) say(format string, args ...any) {
+	if !a.quiet {
+		a.note("%s", fmt.Sprintf(format, args...))
+	}
+}
+
+// unquoted undoes the quotes that computeSets puts round text for the file reader.
+func unquoted(sets []string) []string {
+	for i, s := range sets {
+		k, v, _ := strings.Cut(s, "=")
+		if plain, err := strconv.Unquote(v); err == nil {
+			sets[i] = k + "=" + plain
+		}
+	}
+	return sets
+}
+
+// tagSets are --tags as --set arguments.
+func tagSets(cmd *cobra.Command) []string {
+	var sets []string
+	for _, t := range flagList(cmd, "tags") {
+		k, v, _ := strings.Cut(t, "=")
+		sets = append(sets, `tags."`+k+`"=`+strconv.Quote(v))
+	}
+	return sets
+}
+
+func (a *app) computeView() view {
+	return view{table: func(items []any) *table {
+		t := &table{heads: []string{"Name", "Type", "State", "Nodes", "Size", "Idle", "Tier", "Why"}, right: []bool{3: true},
+			tint: func(col int, cell string) string {
+				if col == 2 {
+					return stateColor(cell)
+				}
+				return ""
+			}}
+		for _, it := range items {
+			e := asMap(it)
+			idle := ""
+			if s, ok := e["idle_time_before_scale_down"].(float64); ok {
+				idle = short(time.Duration(s) * time.Second)
+			}
+			t.add(text(e, "name"), text(e, "type"), computeState(e), nodeCount(e), text(e, "size"), idle, text(e, "tier"), computeWhy(e))
+		}
+		return t
+	}, detail: a.computeDetail}
+}
+
+// computeState is what a person wants to know: steady, resizing, stopped, or what the provisioning came to.
+func computeState(e map[string]any) string {
+	stopped, _ := e["stopped"].(bool)
+	switch p := text(e, "provisioning_state"); {
+	case p != "Succeeded":
+		return p
+	case stopped:
+		return "Stopped"
+	case text(e, "allocation_state") != "":
+		return text(e, "allocation_state")
+	}
+	return "Ready"
+}
+
+// nodeCount is "1 → 2 of 4": there, wanted, at most.
+func nodeCount(e map[string]any) string {
+	if e["current_node_count"] == nil {
+		return ""
+	}
+	now, target := plain(e["current_node_count"]), plain(e["target_node_count"])
+	s := now
+	if target != now && target != "" {
+		s += " → " + target
+	}
+	if e["max_instances"] != nil {
+		s += " of " + plain(e["max_instances"])
+	}
+	return s
+}
+
+func computeWhy(e map[string]any) string {
+	if errs, _ := e["errors"].([]any); len(errs) > 0 {
+		last := asMap(errs[len(errs)-1])
+		if msg := text(last, "error", "message"); msg != "" {
+			return msg
+		}
+	}
+	return text(e, "reason", "message")
+}
+
+func (a *app) computeDetail(e map[string]any) {
+	fmt.Fprintf(a.out, "compute %s  %s\n", a.paint(bold, clean(text(e, "name"))), a.paint(stateColor(computeState(e)), computeState(e)))
+	scale := ""
+	if e["max_instances"] != nil {
+		scale = plain(e["min_instances"]) + " to " + plain(e["max_instances"]) + " nodes"
+		if s, ok := e["idle_time_before_scale_down"].(float64); ok {
+			scale += ", an idle node goes after " + long(time.Duration(s)*time.Second)
+		}
+	}
+	counts := []string{}
+	for _, state := range []string{"creating", "preparing", "running", "idle", "leaving", "unusable", "preempted"} {
+		n, _ := asMap(e["node_state_counts"])[state+"_node_count"].(float64)
+		if state == "preparing" {
+			creating, _ := asMap(e["node_state_counts"])["creating_node_count"].(float64)
+			n -= creating // the API counts those as preparing too
+		}
+		if n > 0 {
+			counts = append(counts, plain(n)+" "+state)
+		}
+	}
+	a.pairs(a.out, [][2]string{
+		{"type", text(e, "type")}, {"size", text(e, "size")}, {"tier", text(e, "tier")}, {"scale", scale},
+		{"nodes", strings.TrimSuffix(nodeCount(e)+": "+strings.Join(counts, ", "), ": ")}, {"why", computeWhy(e)},
+		{"description", text(e, "description")}, {"location", text(e, "location")}, {"tags", tagsText(e["tags"])},
+		{"created", ago(a.now(), parseTime(e["created_on"]))}, {"warnings", linesOf(e["warnings"])},
+	})
+}
+
+// stateColor is the colour of a state, whatever it is the state of.
+func stateColor(s string) string {
+	switch strings.ToLower(s) {
+	case "completed", "succeeded", "steady", "ready", "idle":
+		return green
+	case "failed", "unusable":
+		return red
+	case "running":
+		return cyan
+	case "queued", "preparing", "resizing", "creating", "finalizing", "leaving", "cancelrequested", "deleting", "starting":
+		return yellow
+	case "canceled", "stopped", "notstarted", "preempted":
+		return grey
+	}
+	return ""
+}
+
+func tagsText(v any) string {
+	m := asMap(v)
+	var parts []string
+	for _, k := range sortedKeys(m) {
+		parts = append(parts, k+"="+plain(m[k]))
+	}
+	return strings.Join(parts, "  ")
+}
+
+func linesOf(v any) string {
+	l, _ := v.([]any)
+	var parts []string
+	for _, x := range l {
+		parts = append(parts, plain(x))
+	}
+	return strings.Join(parts, "\n")
+}
+
+// rawList reads a list that is no resource's.
+func rawList(items func(yield func(json.RawMessage, error) bool)) ([]any, error) {
+	out := []any{}
+	for raw, err := range items {
+		if err != nil {
+			return nil, err
+		}
+		m, err := decode(raw)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, snakeAll(m))
+	}
+	return out, nil
+}

@@ -1,0 +1,49 @@
+package main
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/blobrest"
+	"github.com/trainyard/trainyard/internal/identity"
+)
+
+// blobAllow lets bearer tokens at the blob door: who may write a workspace's data may write its containers.
+func blobAllow(id *identity.Service) func(r *http.Request, perm byte, key string) error {
+	return func(r *http.Request, perm byte, key string) error {
+		who, err := id.Authenticate(r)
+		if err != nil {
+			return err
+		}
+		verb := identity.Write
+		if perm == blobrest.Read || perm == blobrest.List {
+			verb = identity.Read
+		}
+		return id.Allow(who, verb, containerScope(key), trainyard.KindDatastore, key)
+	}
+}
+
+// containerScope is the workspace whose container a key is in; see trainyard.DataPath.Container.
+func containerScope(key string) trainyard.Scope {
+	container, _, _ := strings.Cut(key, "/")
+	if p := strings.SplitN(container, ".", 4); len(p) == 4 {
+		return trainyard.Scope{Subscription: p[0], ResourceGroup: p[1], Workspace: p[2]}
+	}
+	return trainyard.DefaultScope()
+}
+
+// historyAllow is who may see and write runs.
+func historyAllow(id *identity.Service) func(r *http.Request, scope trainyard.Scope, write bool) (trainyard.User, error) {
+	return func(r *http.Request, scope trainyard.Scope, write bool) (trainyard.User, error) {
+		who, err := id.Authenticate(r)
+		if err != nil {
+			return who, err
+		}
+		verb := identity.Read
+		if write {
+			verb = identity.Write
+		}
+		return who, id.Allow(who, verb, scope, trainyard.KindJob, who.Job)
+	}
+}

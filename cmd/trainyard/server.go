@@ -1,0 +1,342 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/client"
+	"github.com/trainyard/trainyard/internal/agent"
+	"github.com/trainyard/trainyard/internal/agentlink"
+	"github.com/trainyard/trainyard/internal/arm"
+	"github.com/trainyard/trainyard/internal/blob"
+	"github.com/trainyard/trainyard/internal/blobrest"
+	"github.com/trainyard/trainyard/internal/control"
+	"github.com/trainyard/trainyard/internal/fleet"
+	"github.com/trainyard/trainyard/internal/history"
+	"github.com/trainyard/trainyard/internal/identity"
+	"github.com/trainyard/trainyard/internal/loop"
+	"github.com/trainyard/trainyard/internal/output"
+	"github.com/trainyard/trainyard/internal/store"
+)
+
+// control satisfies what the doors and the agents open on to.
+var (
+	_ arm.Assets       = (*control.Control)(nil)
+	_ arm.Jobs         = (*control.Control)(nil)
+	_ arm.Computes     = (*control.Control)(nil)
+	_ arm.Places       = (*control.Control)(nil)
+	_ history.Runs     = control.Runs{}
+	_ agent.Link       = (*control.Control)(nil)
+	_ agent.FleetLink  = (*control.Control)(nil)
+	_ agentlink.Server = (*control.Control)(nil)
+)
+
+// serverConfig is what the server is started with; the zero value of each field means the default.
+type serverConfig struct {
+	Dir    string // of everything the server keeps
+	Listen string // host:port
+	DSN    string // of the database
+	Log    *slog.Logger
+	Ready  func(url string) // called once when it answers
+}
+
+func newServerCommand() *cobra.Command {
+	var cfg serverConfig
+	var verbose bool
+	cmd := &cobra.Command{
+		Use:   "server",
+		Short: "Run the server",
+		Long: "Runs the server: the API, the scheduler, and the agent of the compute \"local\". The first start makes a workspace, a certificate\n" +
+			"authority, an admin token and a client profile, so that the commands on this computer just work.",
+		Example: "  trainyard server\n  trainyard server --data /srv/trainyard --listen 0.0.0.0:7878",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			level := slog.LevelInfo
+			if verbose {
+				level = slog.LevelDebug
+			}
+			cfg.Log = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
+			defer stop()
+			cfg.Ready = func(url string) {
+				fmt.Fprintf(cmd.OutOrStdout(), "Trainyard %s serves %s\n  data     %s\n  profile  %s\n", version(), url, cfg.Dir, client.ProfilePath())
+			}
+			return serve(ctx, &cfg)
+		},
+	}
+	cmd.Flags().StringVar(&cfg.Dir, "data", "", "folder for everything the server keeps (default: trainyard in your state directory)")
+	cmd.Flags().StringVar(&cfg.Listen, "listen", "127.0.0.1:7878", "address to serve on: TLS, and plain HTTP for this computer")
+	cmd.Flags().StringVar(&cfg.DSN, "database", "", "postgres://… (default: SQLite in the data folder)")
+	cmd.Flags().BoolVar(&verbose, "verbose", false, "log more")
+	return cmd
+}
+
+// serve is the map of the server, top to bottom: memory, will, hands, doors.
+//
+// A job's path: arm decodes it → control.SubmitJob resolves and stores it → control.round places it (sched.Decide, store.Commit) → its
+// node's agent, which waits in control.Wanted, stages and starts it → control.Report moves it on (control.advance is the policy) →
+// control.Append has taken its log meanwhile → history and arm show it.
+func serve(ctx context.Context, cfg *serverConfig) error {
+	if err := prepareDir(cfg); err != nil {
+		return err
+	}
+	// The port first: a second server must fail before it touches anything.
+	tcp, err := net.Listen("tcp", cfg.Listen)
+	if err != nil {
+		return listenError(cfg.Listen, err)
+	}
+	defer tcp.Close()
+	local := "http://" + loopback(tcp.Addr().String())
+
+	// Memory: what is true, bytes by key, what attempts said.
+	db, err := store.Open(ctx, store.Config{DSN: cfg.DSN, Log: cfg.Log})
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	bytes, err := blob.Open(ctx, filepath.Join(cfg.Dir, "blobs"))
+	if err != nil {
+		return err
+	}
+	defer bytes.Close()
+	said := output.New(bytes)
+
+	// Who is who.
+	id, err := identity.New(identity.Config{Settings: settings{db}, Now: time.Now, ExternalURL: identity.External, Log: cfg.Log})
+	if err != nil {
+		return err
+	}
+	cert, ca, err := identity.Certificates(filepath.Join(cfg.Dir, "tls"), []string{hostOf(cfg.Listen)})
+	if err != nil {
+		return err
+	}
+	signer := blobrest.Signer{Key: id.Derive("blob signatures")}
+
+	// Will: verbs and loops.
+	will := control.New(control.Config{
+		Store: db, Output: said, Blobs: bytes, Tokens: id, Sign: signer.Sign, URL: func() string { return local },
+		Host: hostResources(), Locations: []trainyard.Location{{Name: trainyard.DefaultLocation, Driver: fleets()[0].Name}},
+		Now: time.Now, Log: cfg.Log,
+	})
+	if err := will.Boot(ctx); err != nil {
+		return err
+	}
+	group := loop.New(cfg.Log)
+	defer group.Stop()
+	will.Run(group)
+
+	// Hands: the agents of this computer's own nodes, and the fleets of our locations.
+	if err := hostFleets(ctx, cfg, will, group, local); err != nil {
+		return err
+	}
+	group.Go("local nodes", func(ctx context.Context) error { return hostLocals(ctx, cfg, will) })
+
+	// Doors.
+	mux := http.NewServeMux()
+	mux.Handle("/agent/", agentlink.Handler(agentlink.Config{Server: will, Auth: id.Check, Log: cfg.Log}))
+	mux.Handle("/blob/", http.StripPrefix("/blob", blobrest.New(blobrest.Config{Blobs: bytes, Signer: signer, Allow: blobAllow(id)})))
+	runs := history.New(history.Config{Runs: control.Runs{Control: will}, Signer: signer, External: identity.External, Allow: historyAllow(id)})
+	mux.Handle("/history/", runs)
+	mux.Handle("/data/", runs)
+	mux.Handle("/mlflow/", notBuilt("MLflow tracking"))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.Handle("/", arm.New(arm.Config{Assets: will, Jobs: will, Computes: will, Places: will, Auth: id.Authenticate, Allow: id.Allow,
+		External: identity.External, Now: time.Now, Version: version(), Log: cfg.Log}))
+
+	if err := writeProfile(ctx, id, ca, tcp.Addr().String()); err != nil {
+		return err
+	}
+	return serveHTTP(ctx, cfg, tcp, cert, id.Handler(mux), "https://"+loopback(tcp.Addr().String()))
+}
+
+// serveHTTP answers until ctx is done, then lets what is under way finish.
+func serveHTTP(ctx context.Context, cfg *serverConfig, tcp net.Listener, cert tls.Certificate, h http.Handler, url string) error {
+	ln := identity.Listen(tcp, cert)
+	base, cancel := context.WithCancel(context.Background()) // ends the long polls when draining begins
+	defer cancel()
+	srv := &http.Server{Handler: h, ReadHeaderTimeout: 20 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10,
+		BaseContext: func(net.Listener) context.Context { return base },
+		ErrorLog:    slog.NewLogLogger(cfg.Log.Handler(), slog.LevelDebug)}
+	done := make(chan error, 1)
+	go func() { done <- srv.Serve(ln) }()
+	if cfg.Ready != nil {
+		cfg.Ready(url)
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	cfg.Log.Info("stopping; tasks go on and are taken up again at the next start")
+	cancel()
+	drain, stop := context.WithTimeout(context.Background(), 10*time.Second)
+	defer stop()
+	if err := srv.Shutdown(drain); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return nil
+}
+
+// hostLocals runs an agent in this process for each compute "local".
+func hostLocals(ctx context.Context, cfg *serverConfig, will *control.Control) error {
+	group := loop.New(cfg.Log)
+	defer group.Stop()
+	hosted := map[trainyard.NodeID]bool{}
+	var rev int64
+	for ctx.Err() == nil {
+		var ids []trainyard.NodeID
+		ids, rev = will.LocalNodes(ctx, rev)
+		for _, id := range ids {
+			if hosted[id] {
+				continue
+			}
+			hosted[id] = true
+			token, err := will.JoinToken(id)
+			if err != nil {
+				return err
+			}
+			group.Go("agent of "+string(id), func(ctx context.Context) error {
+				return hostNode(ctx, nodeConfig{ID: id, JoinToken: token, Link: will, Dir: filepath.Join(cfg.Dir, "nodes", string(id)), Cache: filepath.Join(cfg.Dir, "cache"),
+					Group: string(id), Address: "127.0.0.1", Hide: secretPaths(cfg.Dir), Log: cfg.Log.With("node", id)})
+			})
+		}
+	}
+	return nil
+}
+
+// hostFleets opens each location's fleet and lets it make machines.
+func hostFleets(ctx context.Context, cfg *serverConfig, will *control.Control, group *loop.Group, serverURL string) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	for _, loc := range will.Locations {
+		for _, kind := range fleets() {
+			if kind.Name != loc.Driver {
+				continue
+			}
+			c := kind.New()
+			if err := c.Validate(); err != nil {
+				return err
+			}
+			d, err := c.Open(ctx, fleet.Env{Dir: filepath.Join(cfg.Dir, "machines", loc.Name), Name: loc.Name, Server: serverURL, Binary: self, Cache: filepath.Join(cfg.Dir, "cache"), Log: cfg.Log})
+			if err != nil {
+				return fmt.Errorf("open fleet %s: %w", kind.Name, err)
+			}
+			host := agent.NewFleetHost(agent.FleetConfig{Location: loc.Name, Link: will, Driver: d, Log: cfg.Log})
+			group.Go("fleet of "+loc.Name, host.Run)
+		}
+	}
+	return nil
+}
+
+// settings lets identity keep its keys in the store.
+type settings struct{ *store.Store }
+
+// secretPaths are the server's own, which no task may reach.
+func secretPaths(dir string) []string {
+	return []string{filepath.Join(dir, "trainyard.db"), filepath.Join(dir, "tls"), filepath.Join(dir, "blobs"), filepath.Join(dir, "machines"), client.ProfilePath()}
+}
+
+// prepareDir fills the defaults in and makes the data folder, for its owner alone.
+func prepareDir(cfg *serverConfig) error {
+	if cfg.Dir == "" {
+		dir, err := stateDir()
+		if err != nil {
+			return err
+		}
+		cfg.Dir = dir
+	}
+	abs, err := filepath.Abs(cfg.Dir)
+	if err != nil {
+		return err
+	}
+	cfg.Dir = abs
+	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
+		return fmt.Errorf("the data folder %s cannot be made: %w; choose another with --data", cfg.Dir, err)
+	}
+	probe := filepath.Join(cfg.Dir, ".writable")
+	if err := os.WriteFile(probe, []byte("ok"), 0o600); err != nil {
+		return fmt.Errorf("the data folder %s cannot be written: %w; free some space, mend its permissions, or choose another with --data", cfg.Dir, err)
+	}
+	_ = os.Remove(probe)
+	if cfg.DSN == "" {
+		cfg.DSN = "sqlite:" + filepath.Join(cfg.Dir, "trainyard.db")
+	}
+	return nil
+}
+
+// stateDir is where this system keeps a user's program state.
+func stateDir() (string, error) {
+	if d := os.Getenv("XDG_STATE_HOME"); d != "" {
+		return filepath.Join(d, "trainyard"), nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", fmt.Errorf("no home directory to keep state in: %w; give a folder with --data", err)
+	}
+	switch runtime.GOOS {
+	case "windows":
+		return filepath.Join(home, "AppData", "Local", "trainyard"), nil
+	case "darwin":
+		return filepath.Join(home, "Library", "Application Support", "trainyard"), nil
+	}
+	return filepath.Join(home, ".local", "state", "trainyard"), nil
+}
+
+func listenError(addr string, err error) error {
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("the address %s is in use, perhaps by another trainyard server; stop that one, or choose another with --listen", addr)
+	}
+	return fmt.Errorf("cannot listen on %s: %w; choose another with --listen", addr, err)
+}
+
+// writeProfile lets the commands of this user reach the server without further ado.
+func writeProfile(ctx context.Context, id *identity.Service, ca []byte, addr string) error {
+	token, err := id.AdminToken(ctx)
+	if err != nil {
+		return err
+	}
+	return client.WriteProfile(client.Profile{URL: "https://" + loopback(addr), Token: token, CA: string(ca),
+		Subscription: trainyard.DefaultSubscription, ResourceGroup: trainyard.DefaultResourceGroup, Workspace: trainyard.DefaultWorkspace})
+}
+
+// loopback is addr as this computer reaches it.
+func loopback(addr string) string {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return addr
+	}
+	if ip := net.ParseIP(host); host == "" || (ip != nil && ip.IsUnspecified()) {
+		host = "127.0.0.1"
+	}
+	return net.JoinHostPort(host, port)
+}
+
+func hostOf(addr string) string {
+	host, _, _ := net.SplitHostPort(addr)
+	return host
+}
+
+// notBuilt answers for doors that this build lacks.
+func notBuilt(what string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(http.StatusNotImplemented)
+		fmt.Fprintf(w, `{"error":{"code":"NotSupported","message":"%s is not in this build"},"error_code":"NOT_IMPLEMENTED","message":"%s is not in this build"}`, what, what)
+	})
+}

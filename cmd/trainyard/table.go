@@ -1,0 +1,129 @@
+package main
+
+import (
+	"io"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// table is rows of cells under headings.
+type table struct {
+	heads []string
+	right []bool                            // columns of numbers
+	rows  [][]string                        //
+	tint  func(col int, cell string) string // colour of a cell; nil: none
+}
+
+// add adds a row.
+func (t *table) add(cells ...string) {
+	row := make([]string, len(t.heads))
+	for i := range row {
+		if i < len(cells) {
+			row[i] = clean(cells[i])
+		}
+	}
+	t.rows = append(t.rows, row)
+}
+
+const (
+	gap        = 2  // blanks between columns
+	narrowCell = 10 // no column is squeezed below this
+)
+
+// print writes the table, squeezing the widest columns if the terminal is narrower than it. Columns without any content are left out.
+func (t *table) print(c *console, w io.Writer) {
+	cols := t.filled()
+	widths := make([]int, len(t.heads))
+	for _, i := range cols {
+		widths[i] = utf8.RuneCountInString(t.heads[i])
+		for _, r := range t.rows {
+			widths[i] = max(widths[i], utf8.RuneCountInString(r[i]))
+		}
+	}
+	if c.outTTY && c.width > 0 {
+		squeeze(widths, cols, c.width)
+	}
+	t.line(c, w, cols, widths, t.heads, true)
+	for _, r := range t.rows {
+		t.line(c, w, cols, widths, r, false)
+	}
+}
+
+func (t *table) filled() []int {
+	var cols []int
+	for i := range t.heads {
+		if i == 0 || slices.ContainsFunc(t.rows, func(r []string) bool { return r[i] != "" }) {
+			cols = append(cols, i)
+		}
+	}
+	return cols
+}
+
+// squeeze takes width from the widest column, a character at a time, until all fit or none can give any more.
+func squeeze(widths, cols []int, most int) {
+	for {
+		total, widest := -gap, -1
+		for _, i := range cols {
+			total += widths[i] + gap
+			if widest < 0 || widths[i] > widths[widest] {
+				widest = i
+			}
+		}
+		if total <= most || widths[widest] <= narrowCell {
+			return
+		}
+		widths[widest]--
+	}
+}
+
+func (t *table) line(c *console, w io.Writer, cols, widths []int, cells []string, head bool) {
+	var b strings.Builder
+	for n, i := range cols {
+		text := cut(cells[i], widths[i])
+		pad := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(text))
+		code := ""
+		switch {
+		case head:
+			code = bold
+		case t.tint != nil:
+			code = t.tint(i, cells[i])
+		}
+		last := n == len(cols)-1
+		switch {
+		case i < len(t.right) && t.right[i]:
+			b.WriteString(pad + c.paint(code, text))
+		case last:
+			b.WriteString(c.paint(code, text))
+		default:
+			b.WriteString(c.paint(code, text) + pad)
+		}
+		if !last {
+			b.WriteString(strings.Repeat(" ", gap))
+		}
+	}
+	b.WriteByte('\n')
+	_, _ = io.WriteString(w, b.String()) // a closed pipe shows at the end of the command
+}
+
+// pairs writes labelled values below each other; those without a value are left out.
+func (c *console) pairs(w io.Writer, rows [][2]string) {
+	most := 0
+	for _, r := range rows {
+		if r[1] != "" {
+			most = max(most, utf8.RuneCountInString(r[0]))
+		}
+	}
+	for _, r := range rows {
+		if r[1] == "" {
+			continue
+		}
+		label := r[0] + strings.Repeat(" ", most-utf8.RuneCountInString(r[0]))
+		for i, line := range strings.Split(strings.TrimRight(r[1], "\n"), "\n") {
+			if i > 0 {
+				label = strings.Repeat(" ", most)
+			}
+			_, _ = io.WriteString(w, "  "+c.paint(grey, label)+"  "+clean(line)+"\n")
+		}
+	}
+}

@@ -1,0 +1,22 @@
+package main
+
+import (
+	"github.com/trainyard/trainyard/internal/fleet"
+	fleetprocess "github.com/trainyard/trainyard/internal/fleet/process"
+	"github.com/trainyard/trainyard/internal/target"
+	targetprocess "github.com/trainyard/trainyard/internal/target/process"
+)
+
+// targets is THE list of ways to run a task. A new one is a folder under internal/target and a line here.
+func targets() []target.Kind {
+	return []target.Kind{
+		targetprocess.Kind(),
+	}
+}
+
+// fleets is THE list of places that machines come from. A new one is a folder under internal/fleet and a line here.
+func fleets() []fleet.Kind {
+	return []fleet.Kind{
+		fleetprocess.Kind(),
+	}
+}

@@ -1,0 +1,156 @@
+package agent
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/trainyard/trainyard"
+)
+
+const (
+	atOnce    = 0                     // for what people and the scheduler wait for
+	soon      = 30 * time.Millisecond // for what is often overtaken before anyone could read it
+	maxReport = 500                   // tasks in one report
+)
+
+// reporter holds the latest truth about every task, and which of it the server has not heard. A state that a later one has overtaken is
+// never sent.
+type reporter struct {
+	wake chan struct{}
+
+	mu     sync.Mutex
+	latest map[trainyard.TaskID]trainyard.TaskReport
+	unsent map[trainyard.TaskID]bool
+	due    time.Time // when unsent must be sent
+}
+
+func newReporter() *reporter {
+	return &reporter{wake: make(chan struct{}, 1), latest: map[trainyard.TaskID]trainyard.TaskReport{}, unsent: map[trainyard.TaskID]bool{}}
+}
+
+// put replaces the truth about a task; it is sent within the time given.
+func (r *reporter) put(t trainyard.TaskReport, within time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.latest[t.ID] = t
+	due := time.Now().Add(within)
+	sooner := len(r.unsent) == 0 || due.Before(r.due)
+	r.unsent[t.ID] = true
+	if sooner {
+		r.due = due
+		nudge(r.wake)
+	}
+}
+
+// forget drops a task that is gone.
+func (r *reporter) forget(id trainyard.TaskID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.latest, id)
+	delete(r.unsent, id)
+}
+
+// again marks tasks as not heard; nil means all.
+func (r *reporter) again(tasks []trainyard.TaskReport) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.due = time.Now()
+	if tasks == nil {
+		for id := range r.latest {
+			r.unsent[id] = true
+		}
+	}
+	for _, t := range tasks {
+		if _, ok := r.latest[t.ID]; ok {
+			r.unsent[t.ID] = true
+		}
+	}
+}
+
+// take returns what must be sent now. If that is nothing, next is how long it will stay so (0: until something is put).
+func (r *reporter) take() (tasks []trainyard.TaskReport, next time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.unsent) == 0 {
+		return nil, 0
+	}
+	if next = time.Until(r.due); next > 0 {
+		return nil, next
+	}
+	for _, id := range slices.Sorted(maps.Keys(r.unsent)) {
+		if len(tasks) == maxReport {
+			return tasks, 0 // due stays past: the rest goes with the next report
+		}
+		tasks = append(tasks, r.latest[id])
+		delete(r.unsent, id)
+	}
+	return tasks, 0
+}
+
+// tell sends reports: at once when there is something to say, else as often as the lease asks for a sign of life.
+func (a *Agent) tell(ctx context.Context) error {
+	var tries backoff
+	var last *lease
+	var spoke time.Time
+	for {
+		l, err := a.leases.get(ctx)
+		if err != nil {
+			return err
+		}
+		if l != last {
+			a.reports.again(nil) // what an older epoch was told may not have been heard
+			last, spoke = l, time.Now()
+		}
+		beat := l.Renew
+		if beat <= 0 {
+			beat = 5 * time.Second
+		}
+		tasks, wait := a.reports.take()
+		if rest := time.Until(spoke.Add(beat)); len(tasks) == 0 && rest > 0 {
+			if wait == 0 || wait > rest {
+				wait = rest
+			}
+			a.idle(ctx, wait)
+			continue
+		}
+		sent := time.Now()
+		err = a.cfg.Link.Report(ctx, trainyard.Report{Node: a.cfg.Node, Epoch: l.Epoch, Tasks: tasks})
+		if err == nil {
+			tries.reset()
+			spoke = sent
+			a.heard(sent)
+			continue
+		}
+		a.reports.again(tasks)
+		if outdated(err) {
+			a.leases.drop(l)
+			continue
+		}
+		if ctx.Err() == nil {
+			a.log.Warn("report", "tasks", len(tasks), "err", err)
+			pause(ctx, tries.next())
+		}
+	}
+}
+
+// idle waits for news, which a new lease is too, or for d.
+func (a *Agent) idle(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-a.reports.wake:
+	case <-t.C:
+	}
+}
+
+// nudge puts a value into a channel of one, if there is none.
+func nudge(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,320 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/trainyard/trainyard"
+)
+
+// stage has everything that the task needs brought on to the node, and writes down that it is there. A result means that the task ends
+// here.
+func (k *task) stage(ctx context.Context) *trainyard.Result {
+	if k.asked() != "" {
+		return k.ended("before it began")
+	}
+	if k.adopted { // it may have been put elsewhere meanwhile
+		if k.a.mayStart(ctx) != nil {
+			return &trainyard.Result{}
+		}
+	} else if err := k.save(); err != nil { // whoever comes after a crash must know what to clear away
+		return failed(err, trainyard.ClassStart)
+	}
+	k.change(soon, func(r *trainyard.TaskReport) { r.State = trainyard.TaskStaging })
+	t, err := k.prepare(ctx)
+	switch {
+	case ctx.Err() != nil:
+		return &trainyard.Result{}
+	case k.asked() != "":
+		return k.ended("before it began")
+	case err != nil:
+		return failed(err, trainyard.ClassData)
+	}
+	t.Run.Hide = append(t.Run.Hide, k.a.cfg.Hide...)
+	if err := launch(&t, runtime.GOOS); err != nil {
+		return failed(err, trainyard.ClassUser)
+	}
+	k.mu.Lock()
+	k.kept.Task, k.kept.Staged, k.kept.Spans = t, true, k.report.Spans
+	k.mu.Unlock()
+	if err := k.save(); err != nil {
+		return failed(err, trainyard.ClassStart)
+	}
+	return nil
+}
+
+// prepare calls the stager until it is done or fails for good, ctx is done, or the task is asked to end.
+func (k *task) prepare(ctx context.Context) (trainyard.Task, error) {
+	ctx, cancel := k.untilStopped(ctx)
+	defer cancel()
+	var tries backoff
+	for {
+		t, err := k.a.cfg.Stage.Prepare(ctx, k.kept.Task, progress{k})
+		if err == nil || ctx.Err() != nil || trainyard.CodeOf(err) != trainyard.CodeBusy {
+			return t, err
+		}
+		k.a.log.Warn("prepare task", "task", k.id, "err", err)
+		k.change(soon, func(r *trainyard.TaskReport) { r.Spans, r.Progress = nil, "waiting for the server: "+err.Error() })
+		pause(ctx, tries.next())
+	}
+}
+
+// begin sees to it that the task's process has begun, exactly once. A result means that it has not and will not.
+func (k *task) begin(ctx context.Context) *trainyard.Result {
+	if !k.adopted || !k.hasBegun(ctx) {
+		if k.a.mayStart(ctx) != nil {
+			return &trainyard.Result{}
+		}
+		if k.asked() != "" {
+			return k.ended("before it began")
+		}
+		err := k.a.cfg.Driver.Start(ctx, k.kept.Task)
+		if err != nil && !k.hasBegun(ctx) {
+			return failed(err, trainyard.ClassStart)
+		}
+	}
+	if ctx.Err() != nil {
+		return &trainyard.Result{}
+	}
+	k.change(atOnce, func(r *trainyard.TaskReport) {
+		r.State, r.Progress = trainyard.TaskRunning, ""
+		start := time.Now() // a look will say it more exactly
+		if k.sight.seen != nil && !k.sight.seen.Started.IsZero() {
+			start = k.sight.seen.Started
+		}
+		r.Spans = setSpan(r.Spans, trainyard.Span{Name: trainyard.SpanUser, Start: start})
+	})
+	t := &k.kept.Task
+	k.pump.add(&tail{name: stdLog(t), asked: !k.adopted, open: func(ctx context.Context, from int64) (io.ReadCloser, error) {
+		return k.a.cfg.Driver.Logs(ctx, k.id, from)
+	}})
+	for _, file := range processLogs(t) {
+		k.pump.add(k.fileTail(t.Run.LogDir, file, "user_logs/"+file))
+	}
+	return nil
+}
+
+// hasBegun asks the driver, with a look that begins now.
+func (k *task) hasBegun(ctx context.Context) bool {
+	after := k.expect()
+	for {
+		if s := k.looked(); s.look > after {
+			return s.seen != nil
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-k.seen:
+		}
+	}
+}
+
+// follow watches the process to its end, ending it when it is asked to or when the time is up.
+func (k *task) follow(ctx context.Context) trainyard.Result {
+	after := k.expect() // a look that began before may not show it
+	t, stopped := &k.kept.Task, k.stopped
+	limit, retry := stoppedTimer(), stoppedTimer()
+	defer limit.Stop()
+	defer retry.Stop()
+	timed := t.Timeout == 0
+	for {
+		if s := k.looked(); s.look > after {
+			if s.seen == nil {
+				return k.lost(ctx)
+			}
+			k.note(s.seen)
+			if s.seen.State == trainyard.TaskEnded {
+				return k.result(s.seen)
+			}
+			if !timed {
+				timed = true
+				limit.Reset(time.Until(s.seen.Started.Add(t.Timeout)))
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return trainyard.Result{}
+		case <-k.seen:
+		case <-limit.C:
+			k.stop(trainyard.ClassTimeout)
+		case <-stopped:
+			stopped = nil
+			if err := k.save(); err != nil { // end it all the same
+				k.a.log.Warn("write down why the task is ended", "task", k.id, "err", err)
+			}
+			retry.Reset(0)
+		case <-retry.C:
+			retry.Reset(k.end(ctx))
+		}
+	}
+}
+
+// end has the driver end the process, and returns when to insist.
+func (k *task) end(ctx context.Context) (again time.Duration) {
+	grace := k.kept.Task.Grace
+	if k.asked() == trainyard.ClassNodeLost {
+		grace = 0
+	}
+	k.a.log.Info("end task", "task", k.id, "why", k.asked(), "grace", grace)
+	if err := k.a.cfg.Driver.Stop(ctx, k.id, grace); err != nil {
+		k.a.log.Warn("end task", "task", k.id, "err", err)
+		return 500 * time.Millisecond
+	}
+	return grace + 10*time.Second
+}
+
+// note puts what a look saw of the running task into the report.
+func (k *task) note(seen *trainyard.Observation) {
+	k.mu.Lock()
+	known := seen.Note == "" || slices.Contains(k.report.Warnings, seen.Note)
+	spans := k.report.Spans
+	known = known && (seen.Started.IsZero() || len(spans) > 0 && spans[len(spans)-1].Start.Equal(seen.Started))
+	k.mu.Unlock()
+	if known {
+		return
+	}
+	k.change(soon, func(r *trainyard.TaskReport) {
+		if seen.Note != "" {
+			r.Warnings = trainyard.Warn(slices.Clone(r.Warnings), seen.Note)
+		}
+		if !seen.Started.IsZero() {
+			r.Spans = setSpan(r.Spans, trainyard.Span{Name: trainyard.SpanUser, Start: seen.Started})
+		}
+	})
+}
+
+// lost is the end of a task that the driver does not know any more.
+func (k *task) lost(ctx context.Context) trainyard.Result {
+	k.a.log.Warn("the driver does not know the task any more", "task", k.id)
+	k.insist(ctx, "make sure that it does not run", func() error { return k.a.cfg.Driver.Remove(ctx, k.id) })
+	return trainyard.Result{Class: trainyard.ClassNodeLost, ExitCode: -1,
+		Message: fmt.Sprintf("node %s lost sight of the process: it may have been restarted", k.a.cfg.Node)}
+}
+
+// result is how the process ended: by itself, or because we ended it.
+func (k *task) result(seen *trainyard.Observation) trainyard.Result {
+	var res trainyard.Result
+	if seen.Result != nil {
+		res = *seen.Result
+	}
+	res.PeakMB = max(res.PeakMB, seen.PeakMB)
+	k.mu.Lock()
+	why, since := k.kept.Stop, k.kept.Since
+	k.mu.Unlock()
+	if why != "" && !seen.Ended.Before(since) {
+		r := k.ended("")
+		res.Class, res.Message = r.Class, r.Message
+	}
+	end := seen.Ended
+	if end.IsZero() {
+		end = time.Now()
+	}
+	k.change(soon, func(r *trainyard.TaskReport) {
+		r.State = trainyard.TaskUploading
+		if i := len(r.Spans) - 1; i >= 0 && r.Spans[i].Name == trainyard.SpanUser {
+			r.Spans[i].End = end
+		}
+		r.Spans = setSpan(r.Spans, trainyard.Span{Name: trainyard.SpanUpload, Start: end})
+	})
+	return res
+}
+
+// finish has outputs and artifacts stored. If that fails, so has the task.
+func (k *task) finish(ctx context.Context, res *trainyard.Result) {
+	if res.Class == trainyard.ClassNodeLost && res.ExitCode < 0 {
+		return // nothing is left that could be trusted
+	}
+	nudge(k.pump.wake)
+	work, cancel := context.WithCancel(ctx)
+	if k.asked() == "" {
+		work, cancel = k.untilStopped(ctx)
+	}
+	defer cancel()
+	var tries backoff
+	for {
+		err := k.a.cfg.Stage.Finish(work, k.kept.Task, *res, progress{k})
+		switch {
+		case err == nil || ctx.Err() != nil:
+			return
+		case work.Err() != nil:
+			r := k.ended("while its outputs were being stored")
+			res.Class, res.Message = r.Class, r.Message
+			return
+		case trainyard.CodeOf(err) == trainyard.CodeBusy:
+			k.a.log.Warn("finish task", "task", k.id, "err", err)
+			pause(work, tries.next())
+		case res.Class == trainyard.ClassOK:
+			f := failed(err, trainyard.ClassData)
+			res.Class, res.Message = f.Class, f.Message
+			return
+		default:
+			k.warn("not all results could be stored: " + err.Error())
+			return
+		}
+	}
+}
+
+// asked is why the task was asked to end; "" if it was not.
+func (k *task) asked() trainyard.Class {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.kept.Stop
+}
+
+// ended is the result of a task that was asked to end.
+func (k *task) ended(when string) *trainyard.Result {
+	var text string
+	switch why := k.asked(); why {
+	case trainyard.ClassTimeout:
+		text = fmt.Sprintf("it ran longer than its limit of %s (limits.timeout)", k.kept.Task.Timeout)
+	case trainyard.ClassCanceled:
+		text = "canceled"
+	case trainyard.ClassSibling:
+		text = "ended because another node of the job failed"
+	case trainyard.ClassNodeLost:
+		text = fmt.Sprintf("ended because node %s had no word from the server for %s", k.a.cfg.Node, k.a.cfg.KillAfter)
+	default:
+		text = "ended: " + string(why)
+	}
+	if when != "" {
+		text += " " + when
+	}
+	return &trainyard.Result{Class: k.asked(), ExitCode: -1, Message: text}
+}
+
+// failed is the result of a task that an error ended.
+func failed(err error, otherwise trainyard.Class) *trainyard.Result {
+	return &trainyard.Result{Class: classed(err, otherwise), ExitCode: -1, Message: err.Error()}
+}
+
+// untilStopped is ctx until the task is asked to end.
+func (k *task) untilStopped(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		select {
+		case <-k.stopped:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
+}
+
+func stoppedTimer() *time.Timer {
+	t := time.NewTimer(time.Hour)
+	t.Stop()
+	return t
+}
+
+// setSpan replaces the span of the same name that is last, or adds one.
+func setSpan(spans []trainyard.Span, s trainyard.Span) []trainyard.Span {
+	if n := len(spans); n > 0 && spans[n-1].Name == s.Name {
+		spans[n-1] = s
+		return spans
+	}
+	return append(spans, s)
+}

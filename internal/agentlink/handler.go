@@ -1,0 +1,251 @@
+// Package agentlink is both HTTP ends of the link between a node's agent and the server: Handler at the server, Client at the agent. All
+// goes over one outbound connection of the agent (HTTP/2 with TLS; plain HTTP on loopback), as JSON and raw bytes, with long polls for
+// what is wanted. It keeps no state but the token and decides nothing.
+package agentlink
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/trainyard/trainyard"
+)
+
+// Server is what the agents of nodes ask; package control satisfies it.
+type Server interface {
+	Join(ctx context.Context, info trainyard.NodeInfo) (trainyard.NodeLease, error)
+	Wanted(ctx context.Context, node trainyard.NodeID, epoch, after int64) (trainyard.Wanted, error)
+	Report(ctx context.Context, r trainyard.Report) error
+	Append(ctx context.Context, node trainyard.NodeID, epoch int64, task trainyard.TaskID, name string, offset int64, data []byte) (size int64, err error)
+	Open(ctx context.Context, key string, offset int64) (io.ReadCloser, trainyard.BlobInfo, error)
+	List(ctx context.Context, prefix string) ([]trainyard.BlobInfo, error)
+	Put(ctx context.Context, key string, r io.Reader) error
+}
+
+// Config is what the server's end works with.
+type Config struct {
+	Server Server
+	Auth   func(token string) (trainyard.User, error) // who a bearer token speaks for
+	Log    *slog.Logger
+}
+
+// Bounds of request bodies in bytes.
+const (
+	maxReport = 16 << 20
+	maxChunk  = 1 << 20
+	maxJoin   = 1 << 20
+)
+
+// infoHeader carries a blob's description beside its bytes, as JSON.
+const infoHeader = "Trainyard-Blob"
+
+type handler struct{ Config }
+
+// Handler serves /agent/v1/…
+func Handler(c Config) http.Handler {
+	h := handler{c}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /agent/v1/join", h.join)
+	mux.HandleFunc("GET /agent/v1/nodes/{node}/wanted", h.asNode(h.wanted))
+	mux.HandleFunc("POST /agent/v1/nodes/{node}/report", h.asNode(h.report))
+	mux.HandleFunc("POST /agent/v1/nodes/{node}/log", h.asNode(h.append))
+	mux.HandleFunc("GET /agent/v1/nodes/{node}/blobs", h.asNode(h.list))
+	mux.HandleFunc("GET /agent/v1/nodes/{node}/blob", h.asNode(h.open))
+	mux.HandleFunc("PUT /agent/v1/nodes/{node}/blob", h.asNode(h.put))
+	return mux
+}
+
+// asNode lets only the node's own token through.
+func (h handler) asNode(do func(w http.ResponseWriter, r *http.Request, node trainyard.NodeID) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		node := trainyard.NodeID(r.PathValue("node"))
+		token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		who, err := h.Auth(token)
+		if err == nil && (who.Role != trainyard.RoleAgent || who.Node != node || node == "") {
+			err = trainyard.Errorf(trainyard.CodeForbidden, "this token does not speak for node %q", node)
+		}
+		if err == nil {
+			err = do(w, r, node)
+		}
+		if err != nil {
+			h.fail(w, r, err)
+		}
+	}
+}
+
+func (h handler) fail(w http.ResponseWriter, r *http.Request, err error) {
+	if r.Context().Err() != nil {
+		return // nobody listens any more
+	}
+	e, ok := errors.AsType[*trainyard.Error](err)
+	if !ok {
+		h.Log.Error("agent request", "path", r.URL.Path, "error", err)
+		e = trainyard.Errorf(trainyard.CodeInternal, "%v", err)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status(e.Code))
+	_ = json.NewEncoder(w).Encode(e)
+}
+
+// status is the HTTP status of a code; the code itself travels in the body.
+func status(code trainyard.ErrorCode) int {
+	switch code {
+	case trainyard.CodeInvalid:
+		return http.StatusBadRequest
+	case trainyard.CodeNotFound:
+		return http.StatusNotFound
+	case trainyard.CodeConflict:
+		return http.StatusConflict
+	case trainyard.CodeForbidden:
+		return http.StatusForbidden
+	case trainyard.CodeUnknown:
+		return http.StatusUnauthorized
+	case trainyard.CodeBusy:
+		return http.StatusTooManyRequests
+	}
+	return http.StatusInternalServerError
+}
+
+func (h handler) join(w http.ResponseWriter, r *http.Request) {
+	var info trainyard.NodeInfo
+	err := decode(w, r, maxJoin, &info)
+	if err == nil {
+		var lease trainyard.NodeLease
+		if lease, err = h.Server.Join(r.Context(), info); err == nil {
+			err = answer(w, lease)
+		}
+	}
+	if err != nil {
+		h.fail(w, r, err)
+	}
+}
+
+func (h handler) wanted(w http.ResponseWriter, r *http.Request, node trainyard.NodeID) error {
+	epoch, err := number(r, "epoch")
+	if err != nil {
+		return err
+	}
+	after, err := number(r, "after")
+	if err != nil {
+		return err
+	}
+	wanted, err := h.Server.Wanted(r.Context(), node, epoch, after)
+	if err != nil {
+		return err
+	}
+	return answer(w, wanted)
+}
+
+func (h handler) report(w http.ResponseWriter, r *http.Request, node trainyard.NodeID) error {
+	var report trainyard.Report
+	if err := decode(w, r, maxReport, &report); err != nil {
+		return err
+	}
+	if report.Node != node {
+		return trainyard.Errorf(trainyard.CodeForbidden, "node %q cannot report for node %q", node, report.Node)
+	}
+	if err := h.Server.Report(r.Context(), report); err != nil {
+		return err
+	}
+	return answer(w, struct{}{})
+}
+
+// appended is the answer to log bytes.
+type appended struct {
+	Size int64 `json:"size"`
+}
+
+func (h handler) append(w http.ResponseWriter, r *http.Request, node trainyard.NodeID) error {
+	epoch, err := number(r, "epoch")
+	if err != nil {
+		return err
+	}
+	offset, err := number(r, "offset")
+	if err != nil {
+		return err
+	}
+	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxChunk))
+	if err != nil {
+		return trainyard.Invalid("read log bytes: %v", err)
+	}
+	q := r.URL.Query()
+	size, err := h.Server.Append(r.Context(), node, epoch, trainyard.TaskID(q.Get("task")), q.Get("name"), offset, data)
+	if err != nil {
+		return err
+	}
+	return answer(w, appended{size})
+}
+
+func (h handler) list(w http.ResponseWriter, r *http.Request, _ trainyard.NodeID) error {
+	infos, err := h.Server.List(r.Context(), r.URL.Query().Get("prefix"))
+	if err != nil {
+		return err
+	}
+	return answer(w, infos)
+}
+
+func (h handler) open(w http.ResponseWriter, r *http.Request, _ trainyard.NodeID) error {
+	offset, err := number(r, "offset")
+	if err != nil {
+		return err
+	}
+	body, info, err := h.Server.Open(r.Context(), r.URL.Query().Get("key"), offset)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	doc, err := json.Marshal(info)
+	if err != nil {
+		return err
+	}
+	w.Header().Set(infoHeader, strconv.QuoteToASCII(string(doc)))
+	w.Header().Set("Content-Type", "application/octet-stream")
+	if info.Size >= offset {
+		w.Header().Set("Content-Length", strconv.FormatInt(info.Size-offset, 10))
+	}
+	if _, err := io.Copy(w, body); err != nil {
+		panic(http.ErrAbortHandler) // the client must not take a part for the whole
+	}
+	return nil
+}
+
+func (h handler) put(w http.ResponseWriter, r *http.Request, _ trainyard.NodeID) error {
+	if err := h.Server.Put(r.Context(), r.URL.Query().Get("key"), r.Body); err != nil {
+		return err
+	}
+	return answer(w, struct{}{})
+}
+
+func decode(w http.ResponseWriter, r *http.Request, limit int64, into any) error {
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, limit)).Decode(into); err != nil {
+		return trainyard.Invalid("the body of %s is not readable: %v", r.URL.Path, err)
+	}
+	return nil
+}
+
+func answer(w http.ResponseWriter, body any) error {
+	data, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(data)
+	return nil
+}
+
+func number(r *http.Request, name string) (int64, error) {
+	s := r.URL.Query().Get(name)
+	if s == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		return 0, trainyard.Invalid("%s is %q, want a whole number", name, s)
+	}
+	return n, nil
+}

@@ -1,0 +1,154 @@
+package control
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/store"
+)
+
+// advance is the one function of policy: given what the tasks of the current attempt say, it moves the job on. It returns the tasks that
+// must now be stopped. It looks at nothing but the job and now.
+func advance(j *trainyard.Job, now time.Time) (stop bool, err error) {
+	a := j.Status.Current()
+	if a == nil || j.Status.State.Terminal() || !a.Ended.IsZero() {
+		return false, nil
+	}
+	live, started, uploading := 0, 0, 0
+	var bad *trainyard.Result
+	for i := range a.Tasks {
+		t := &a.Tasks[i]
+		if t.State != trainyard.TaskEnded {
+			live++
+		} else if t.Result != nil && t.Result.Class != trainyard.ClassOK && (bad == nil || bad.Class == trainyard.ClassSibling) {
+			bad = t.Result
+		}
+		if t.State.Rank() >= trainyard.TaskRunning.Rank() {
+			started++
+		}
+		if t.State.Rank() >= trainyard.TaskUploading.Rank() {
+			uploading++
+		}
+	}
+	noteStart(j, a)
+	switch {
+	case live == 0:
+		return false, end(j, a, bad, now)
+	case bad != nil: // one rank failed: the others have nothing left to work for
+		for i := range a.Tasks {
+			if t := &a.Tasks[i]; t.State != trainyard.TaskEnded && t.StopWhy == "" {
+				t.StopWhy, stop = trainyard.ClassSibling, true
+			}
+		}
+		return stop, nil
+	case j.Status.State == trainyard.JobCancelRequested:
+		return false, nil
+	case uploading == len(a.Tasks):
+		return false, j.MoveTo(trainyard.JobFinalizing, trainyard.Reason{Code: "Uploading", Message: "the process has ended; outputs and logs are being stored"}, now)
+	case started > 0 && j.Status.State == trainyard.JobPreparing:
+		return false, j.MoveTo(trainyard.JobRunning, trainyard.Reason{Code: "Running", Message: "the process runs"}, now)
+	case j.Status.State == trainyard.JobPreparing:
+		return false, j.MoveTo(trainyard.JobPreparing, preparing(a), now)
+	}
+	return false, nil
+}
+
+// preparing says what a job that is not running yet waits for.
+func preparing(a *trainyard.Attempt) trainyard.Reason {
+	for i := range a.Tasks {
+		if t := &a.Tasks[i]; t.Progress != "" && t.State.Rank() < trainyard.TaskRunning.Rank() {
+			return trainyard.Reason{Code: "Preparing", Message: fmt.Sprintf("%s on %s", t.Progress, t.Node)}
+		}
+	}
+	return trainyard.Reason{Code: "Placed", Message: fmt.Sprintf("placed on %s", a.Tasks[0].Node)}
+}
+
+// noteStart remembers when the user's process first began.
+func noteStart(j *trainyard.Job, a *trainyard.Attempt) {
+	for i := range a.Tasks {
+		for _, s := range a.Tasks[i].Spans {
+			if s.Name == trainyard.SpanUser && (j.Status.Started.IsZero() || s.Start.Before(j.Status.Started)) {
+				j.Status.Started = s.Start
+			}
+		}
+	}
+}
+
+// end closes an attempt of which every task has ended: done, retry, canceled or failed.
+func end(j *trainyard.Job, a *trainyard.Attempt, bad *trainyard.Result, now time.Time) error {
+	a.Ended, a.Class = now, trainyard.ClassOK
+	asked := j.Status.State == trainyard.JobCancelRequested
+	if bad == nil {
+		zero := 0
+		j.Status.ExitCode = &zero
+		return j.MoveTo(trainyard.JobCompleted, trainyard.Reason{Code: "Completed", Message: "completed"}, now)
+	}
+	a.Class = bad.Class
+	code := bad.ExitCode
+	if asked || bad.Class == trainyard.ClassCanceled {
+		j.Status.Failure = &trainyard.Failure{Class: trainyard.ClassCanceled, Message: canceled(j)}
+		if j.Status.State != trainyard.JobCancelRequested {
+			if err := j.MoveTo(trainyard.JobCancelRequested, trainyard.Reason{}, now); err != nil {
+				return err
+			}
+		}
+		return j.MoveTo(trainyard.JobCanceled, trainyard.Reason{Code: "Canceled", Message: canceled(j)}, now)
+	}
+	if retryable(bad.Class) && len(j.Status.Attempts) < j.Plan.MaxAttempts {
+		why := fmt.Sprintf("attempt %d of %d ended because %s; waiting for room to run again", a.Number, j.Plan.MaxAttempts, bad.Message)
+		return j.MoveTo(trainyard.JobQueued, trainyard.Reason{Code: "Retrying", Message: why}, now)
+	}
+	j.Status.Failure = &trainyard.Failure{Class: bad.Class, Message: bad.Message}
+	if code >= 0 {
+		j.Status.ExitCode = &code
+	}
+	to := trainyard.JobFailed
+	if bad.Class == trainyard.ClassTimeout { // Azure ML ends jobs that run over their limit as Canceled
+		to = trainyard.JobCanceled
+		if err := j.MoveTo(trainyard.JobCancelRequested, trainyard.Reason{}, now); err != nil {
+			return err
+		}
+	}
+	return j.MoveTo(to, trainyard.Reason{Code: string(bad.Class), Message: bad.Message}, now)
+}
+
+// retryable says which ends are nobody's fault but ours.
+func retryable(class trainyard.Class) bool {
+	return class == trainyard.ClassNodeLost || class == trainyard.ClassStart
+}
+
+func canceled(j *trainyard.Job) string {
+	if j.Status.CanceledBy == "" {
+		return "canceled"
+	}
+	return "canceled by " + j.Status.CanceledBy
+}
+
+// step runs advance in a transaction, stores the job and says what happened. It returns the nodes that must hear of it.
+func (c *Control) step(tx *store.Tx, j *trainyard.Job) ([]trainyard.NodeID, error) {
+	before := j.Status.State
+	stop, err := advance(j, c.Now())
+	if err != nil {
+		return nil, err
+	}
+	if j.Status.State != before {
+		tx.Event(c.event(j.Scope, "job", j.Name, eventName(j.Status.State), "", j.Status.Reason.Message))
+		if j.Status.State == trainyard.JobCompleted {
+			if err := c.registerOutputs(tx, j); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if err := tx.PutJob(j); err != nil {
+		return nil, err
+	}
+	if !stop {
+		return nil, nil
+	}
+	var nodes []trainyard.NodeID
+	for _, t := range j.Status.Current().Tasks {
+		nodes = append(nodes, t.Node)
+	}
+	return nodes, nil
+}

@@ -1,0 +1,96 @@
+package control
+
+import (
+	"testing"
+	"time"
+
+	"github.com/trainyard/trainyard"
+)
+
+var t0 = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+
+// attempt is a job whose current attempt has tasks in these states; a result other than OK is written as a class.
+func attempt(state trainyard.JobState, tasks ...trainyard.RunTask) *trainyard.Job {
+	j := &trainyard.Job{Name: "j", Created: t0, Plan: trainyard.JobPlan{MaxAttempts: 3}}
+	j.Status.State = state
+	j.Status.Attempts = []trainyard.Attempt{{Number: 1, Placed: t0, Tasks: tasks}}
+	return j
+}
+
+func running() trainyard.RunTask { return trainyard.RunTask{Node: "n", State: trainyard.TaskRunning} }
+
+func ended(class trainyard.Class, code int) trainyard.RunTask {
+	return trainyard.RunTask{Node: "n", State: trainyard.TaskEnded, Result: &trainyard.Result{Class: class, ExitCode: code, Message: "because"}}
+}
+
+func TestAdvance(t *testing.T) {
+	staging := trainyard.RunTask{Node: "n", State: trainyard.TaskStaging, Progress: "building environment"}
+	uploading := trainyard.RunTask{Node: "n", State: trainyard.TaskUploading}
+	tests := []struct {
+		name string
+		job  *trainyard.Job
+		want trainyard.JobState
+		stop bool
+		why  string
+	}{
+		{"staging keeps it preparing and says what it does", attempt(trainyard.JobPreparing, staging), trainyard.JobPreparing, false, "building environment on n"},
+		{"the first rank that runs makes it running", attempt(trainyard.JobPreparing, running(), staging), trainyard.JobRunning, false, "the process runs"},
+		{"all ranks uploading makes it finalizing", attempt(trainyard.JobRunning, uploading, ended(trainyard.ClassOK, 0)), trainyard.JobFinalizing, false, "the process has ended; outputs and logs are being stored"},
+		{"all ended well completes it", attempt(trainyard.JobFinalizing, ended(trainyard.ClassOK, 0), ended(trainyard.ClassOK, 0)), trainyard.JobCompleted, false, "completed"},
+		{"a short task may end before anybody saw it run", attempt(trainyard.JobPreparing, ended(trainyard.ClassOK, 0)), trainyard.JobCompleted, false, "completed"},
+		{"one failed rank stops the others", attempt(trainyard.JobRunning, ended(trainyard.ClassUser, 3), running()), trainyard.JobRunning, true, ""},
+		{"the rank that failed first is the reason", attempt(trainyard.JobRunning, ended(trainyard.ClassSibling, 143), ended(trainyard.ClassUser, 3)), trainyard.JobFailed, false, "because"},
+		{"a lost node queues it again", attempt(trainyard.JobRunning, ended(trainyard.ClassNodeLost, -1)), trainyard.JobQueued, false, "attempt 1 of 3 ended because because; waiting for room to run again"},
+		{"a user's own failure is not tried again", attempt(trainyard.JobRunning, ended(trainyard.ClassUser, 1)), trainyard.JobFailed, false, "because"},
+		{"out of memory fails it", attempt(trainyard.JobRunning, ended(trainyard.ClassOutOfMemory, 137)), trainyard.JobFailed, false, "because"},
+		{"running over the limit cancels it, as Azure ML does", attempt(trainyard.JobRunning, ended(trainyard.ClassTimeout, 143)), trainyard.JobCanceled, false, "because"},
+		{"a cancel that was asked for ends canceled", attempt(trainyard.JobCancelRequested, ended(trainyard.ClassCanceled, 143)), trainyard.JobCanceled, false, "canceled"},
+		{"a node lost during a cancel ends canceled too", attempt(trainyard.JobCancelRequested, ended(trainyard.ClassNodeLost, -1)), trainyard.JobCanceled, false, "canceled"},
+		{"a job that completed before the cancel reached it completes", attempt(trainyard.JobCancelRequested, ended(trainyard.ClassOK, 0)), trainyard.JobCompleted, false, "completed"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			stop, err := advance(tt.job, t0.Add(time.Minute))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := tt.job.Status
+			if s.State != tt.want || stop != tt.stop {
+				t.Errorf("state %s, stop %v; want %s, %v", s.State, stop, tt.want, tt.stop)
+			}
+			if tt.why != "" && s.Reason.Message != tt.why {
+				t.Errorf("reason %q, want %q", s.Reason.Message, tt.why)
+			}
+			if s.State.Terminal() != !s.Ended.IsZero() {
+				t.Errorf("state %s ended at %v", s.State, s.Ended)
+			}
+		})
+	}
+}
+
+func TestALostNodeIsTriedOnlySoOften(t *testing.T) {
+	j := attempt(trainyard.JobRunning, ended(trainyard.ClassNodeLost, -1))
+	j.Plan.MaxAttempts = 1
+	if _, err := advance(j, t0); err != nil || j.Status.State != trainyard.JobFailed {
+		t.Fatalf("state %s, %v; want Failed", j.Status.State, err)
+	}
+}
+
+func TestTimelineHasNoGaps(t *testing.T) {
+	at := func(s int) time.Time { return t0.Add(time.Duration(s) * time.Second) }
+	j := attempt(trainyard.JobCompleted, ended(trainyard.ClassOK, 0))
+	j.Status.Attempts[0].Placed, j.Status.Attempts[0].Ended, j.Status.Ended = at(5), at(30), at(30)
+	j.Status.Attempts[0].Tasks[0].Spans = []trainyard.Span{
+		{Name: trainyard.SpanData, Start: at(8), End: at(9)}, {Name: trainyard.SpanCode, Start: at(6), End: at(7)},
+		{Name: trainyard.SpanUser, Start: at(10), End: at(28)}, {Name: trainyard.SpanUpload, Start: at(28), End: at(29)},
+	}
+	spans := timeline(j, at(100))
+	if spans[0].Name != trainyard.SpanQueue || !spans[0].Start.Equal(t0) || !spans[len(spans)-1].End.Equal(at(30)) {
+		t.Fatalf("from %v to %v: %v", spans[0].Start, spans[len(spans)-1].End, spans)
+	}
+	for i := 1; i < len(spans); i++ {
+		if !spans[i].Start.Equal(spans[i-1].End) {
+			t.Errorf("a gap between %v and %v", spans[i-1], spans[i])
+		}
+	}
+}

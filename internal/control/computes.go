@@ -1,0 +1,337 @@
+package control
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/catalog"
+	"github.com/trainyard/trainyard/internal/store"
+)
+
+var computeName = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9-]{1,30}[a-zA-Z0-9]$`)
+
+// idleDefault is how long a node may idle when a file does not say, as in Azure ML.
+const idleDefault = 120 * time.Second
+
+// PutCompute creates a compute or changes one.
+func (c *Control) PutCompute(ctx context.Context, who trainyard.User, in *trainyard.Compute) (*trainyard.Compute, bool, error) {
+	comp := *in
+	if err := c.admitCompute(&comp); err != nil {
+		return nil, false, err
+	}
+	created := false
+	err := c.Store.Update(ctx, func(tx *store.Tx) error {
+		if _, err := tx.Resource(comp.Scope, trainyard.KindWorkspace, comp.Scope.Workspace, ""); err != nil {
+			return err
+		}
+		now := c.Now()
+		comp.Created, comp.Modified, comp.CreatedBy = now, now, who.Name
+		old, err := tx.Compute(comp.Key())
+		switch {
+		case err == nil:
+			if err := changeable(old, &comp); err != nil {
+				return err
+			}
+			created = false
+			comp.Name, comp.Created, comp.CreatedBy, comp.Stopped = old.Name, old.Created, old.CreatedBy, old.Stopped
+			if len(comp.Secret) == 0 {
+				comp.Secret = old.Secret
+			}
+			comp.Wanted, comp.WantedWhy, comp.Resized, comp.Errors = old.Wanted, old.WantedWhy, old.Resized, old.Errors
+		case trainyard.IsNotFound(err):
+			created = true
+		default:
+			return err
+		}
+		what := "updated"
+		if created {
+			what = "created"
+		}
+		tx.Event(c.event(comp.Scope, "compute", comp.Name, what, who.Name, describe(&comp)))
+		return tx.PutCompute(&comp)
+	})
+	return &comp, created, err
+}
+
+// admitCompute checks a compute and fills its defaults in.
+func (c *Control) admitCompute(comp *trainyard.Compute) error {
+	if !computeName.MatchString(comp.Name) {
+		return trainyard.Invalid("%q cannot be a compute's name: 3 to 32 letters, digits and '-', beginning with a letter", comp.Name)
+	}
+	i := slices.IndexFunc(trainyard.KnownComputeTypes, func(t string) bool { return strings.EqualFold(t, comp.Spec.ComputeType) })
+	if i < 0 {
+		return trainyard.Invalid("%q is not a compute type; %s are", comp.Spec.ComputeType, strings.Join(trainyard.KnownComputeTypes, ", "))
+	}
+	comp.Spec.ComputeType = trainyard.KnownComputeTypes[i]
+	if comp.Location == "" {
+		comp.Location = trainyard.DefaultLocation
+	}
+	comp.Where = c.where(comp.Location)
+	comp.Warnings = nil
+	if !strings.EqualFold(comp.Location, comp.Where) {
+		comp.Warnings = trainyard.Warn(comp.Warnings, fmt.Sprintf("location %s means %s here", comp.Location, comp.Where))
+	}
+	switch comp.Spec.ComputeType {
+	case trainyard.ComputeLocal:
+		if !strings.EqualFold(comp.Name, trainyard.LocalCompute) {
+			return trainyard.Errorf(trainyard.CodeUnsupported, "compute %q: a workspace has one compute of type Local, and it is called %q", comp.Name, trainyard.LocalCompute)
+		}
+		return nil
+	case trainyard.ComputeCluster:
+		return c.admitCluster(comp)
+	}
+	return trainyard.Errorf(trainyard.CodeUnsupported, "compute %q: type %s is not in this build; %s and %s are", comp.Name, comp.Spec.ComputeType, trainyard.ComputeLocal, trainyard.ComputeCluster)
+}
+
+func (c *Control) admitCluster(comp *trainyard.Compute) error {
+	p := &comp.Spec.Properties
+	if strings.EqualFold(comp.Name, trainyard.LocalCompute) {
+		return trainyard.Conflict("%q is the name of the workspace's own compute; choose another", comp.Name)
+	}
+	if p.VMSize == "" {
+		p.VMSize = "Standard_DS3_v2"
+	}
+	size, ok := catalog.Size(p.VMSize)
+	if !ok {
+		return trainyard.Invalid("compute %q: %q is not a size that is known here; see: trainyard compute list-sizes", comp.Name, p.VMSize)
+	}
+	p.VMSize = size.Name
+	switch {
+	case p.VMPriority == "" || strings.EqualFold(p.VMPriority, "Dedicated"):
+		p.VMPriority = "Dedicated"
+	case strings.EqualFold(p.VMPriority, "LowPriority"):
+		p.VMPriority = "LowPriority"
+		comp.Warnings = trainyard.Warn(comp.Warnings, "tier low_priority is kept and shown; nodes are not preempted in this build")
+	default:
+		return trainyard.Invalid("compute %q: vmPriority is %q, want Dedicated or LowPriority", comp.Name, p.VMPriority)
+	}
+	if p.OSType == "" {
+		p.OSType = "Linux"
+	}
+	if p.ScaleSettings == nil {
+		p.ScaleSettings = &trainyard.ScaleSettings{MaxNodeCount: 4}
+	}
+	s := p.ScaleSettings
+	if s.NodeIdleTimeBeforeScaleDown == "" {
+		s.NodeIdleTimeBeforeScaleDown = trainyard.ISODuration(idleDefault)
+	}
+	if _, err := trainyard.ParseISODuration(s.NodeIdleTimeBeforeScaleDown); err != nil {
+		return trainyard.Invalid("compute %q: nodeIdleTimeBeforeScaleDown is %q, want an ISO 8601 duration such as PT2M", comp.Name, s.NodeIdleTimeBeforeScaleDown)
+	}
+	if s.MinNodeCount < 0 || s.MaxNodeCount < s.MinNodeCount || s.MaxNodeCount > 10000 {
+		return trainyard.Invalid("compute %q: min_instances is %d and max_instances %d; want 0 ≤ min ≤ max ≤ 10000", comp.Name, s.MinNodeCount, s.MaxNodeCount)
+	}
+	c.overcommitted(comp, size)
+	return nil
+}
+
+// overcommitted says where a size asks for more than this machine has.
+func (c *Control) overcommitted(comp *trainyard.Compute, size trainyard.VMSize) {
+	if float64(size.VCPUs) > c.Host.CPUs {
+		comp.Warnings = trainyard.Warn(comp.Warnings, fmt.Sprintf("%s has %d vCPUs and this machine %g: nodes are overcommitted and share what there is", size.Name, size.VCPUs, c.Host.CPUs))
+	}
+	if need := int64(size.MemoryGB * 1024); c.Host.MemoryMB > 0 && need > c.Host.MemoryMB {
+		comp.Warnings = trainyard.Warn(comp.Warnings, fmt.Sprintf("%s has %g GiB of memory and this machine %.1f: memory is overcommitted", size.Name, size.MemoryGB, float64(c.Host.MemoryMB)/1024))
+	}
+	if size.GPUs > c.Host.GPUs {
+		comp.Warnings = trainyard.Warn(comp.Warnings, fmt.Sprintf("%s has %d GPUs and this machine %d", size.Name, size.GPUs, c.Host.GPUs))
+	}
+	if size.NeedsApproval {
+		comp.Warnings = trainyard.Warn(comp.Warnings, fmt.Sprintf("%s is of a restricted series: Azure asks for an approved quota; here it is allowed", size.Name))
+	}
+	if runtime.GOOS != "linux" {
+		comp.Warnings = trainyard.Warn(comp.Warnings, "CPU and memory of the size are not held on "+runtime.GOOS)
+	}
+}
+
+// changeable refuses what cannot change in place.
+func changeable(old, in *trainyard.Compute) error {
+	switch {
+	case old.Deleting:
+		return trainyard.Conflict("compute %q is being deleted", old.Name)
+	case old.Spec.ComputeType != in.Spec.ComputeType:
+		return trainyard.Conflict("compute %q is of type %s and cannot become %s; delete it first", old.Name, old.Spec.ComputeType, in.Spec.ComputeType)
+	case !strings.EqualFold(old.Spec.Properties.VMSize, in.Spec.Properties.VMSize):
+		return trainyard.Conflict("compute %q has nodes of size %s; the size cannot be changed to %s: create another compute", old.Name, old.Spec.Properties.VMSize, in.Spec.Properties.VMSize)
+	}
+	return nil
+}
+
+// Compute finds a compute.
+func (c *Control) Compute(ctx context.Context, scope trainyard.Scope, name string) (*trainyard.Compute, error) {
+	return c.Store.Compute(ctx, trainyard.MakeComputeKey(scope, name))
+}
+
+// Computes lists a workspace's computes.
+func (c *Control) Computes(ctx context.Context, scope trainyard.Scope) ([]*trainyard.Compute, error) {
+	return c.Store.Computes(ctx, scope)
+}
+
+func (c *Control) computeNames(ctx context.Context, scope trainyard.Scope) string {
+	comps, err := c.Store.Computes(ctx, scope)
+	if err != nil || len(comps) == 0 {
+		return "none"
+	}
+	var out []string
+	for _, comp := range comps {
+		out = append(out, comp.Name)
+	}
+	slices.Sort(out)
+	return strings.Join(out, ", ")
+}
+
+// DeleteCompute deletes a compute. One with jobs is refused unless forced: then they are canceled first.
+func (c *Control) DeleteCompute(ctx context.Context, who trainyard.User, scope trainyard.Scope, name string, force bool) error {
+	key := trainyard.MakeComputeKey(scope, name)
+	var cancel []string
+	var where string
+	err := c.Store.Update(ctx, func(tx *store.Tx) error {
+		comp, err := tx.Compute(key)
+		if err != nil {
+			return err
+		}
+		if comp.Spec.ComputeType == trainyard.ComputeLocal {
+			return trainyard.Conflict("compute %q belongs to the workspace and cannot be deleted", name)
+		}
+		cancel, where = c.jobsOn(key), comp.Where
+		if len(cancel) > 0 && !force {
+			return trainyard.Conflict("compute %q has %d jobs (%s); wait, cancel them, or delete with --force, which cancels them", name, len(cancel), some(cancel))
+		}
+		comp.Deleting = true
+		tx.Event(c.event(scope, "compute", comp.Name, "deleting", who.Name, ""))
+		return tx.PutCompute(comp)
+	})
+	if err != nil {
+		return err
+	}
+	for _, j := range cancel {
+		if err := c.CancelJob(ctx, who, scope, j); err != nil && !trainyard.IsNotFound(err) {
+			return err
+		}
+	}
+	c.fleets.bump(where)
+	return c.finishDelete(ctx, key)
+}
+
+// jobsOn names the jobs that wait for or run on a compute.
+func (c *Control) jobsOn(key trainyard.ComputeKey) []string {
+	var out []string
+	for _, q := range c.Store.QueueOf(key) {
+		out = append(out, q.Name)
+	}
+	for _, n := range c.Store.AllNodes() {
+		if n.Compute != key {
+			continue
+		}
+		for _, ref := range c.Store.NodeTasks(n.ID) {
+			if !slices.Contains(out, ref.Job.Name) {
+				out = append(out, ref.Job.Name)
+			}
+		}
+	}
+	return out
+}
+
+// finishDelete takes a compute that is being deleted away once it has no node.
+func (c *Control) finishDelete(ctx context.Context, key trainyard.ComputeKey) error {
+	return c.Store.Update(ctx, func(tx *store.Tx) error {
+		comp, err := tx.Compute(key)
+		if err != nil || !comp.Deleting {
+			return nil
+		}
+		nodes, err := tx.NodesOf(key)
+		if err != nil || len(nodes) > 0 {
+			return err
+		}
+		tx.Event(c.event(comp.Scope, "compute", comp.Name, "deleted", "", ""))
+		return tx.DeleteCompute(key)
+	})
+}
+
+// ActOnCompute starts, stops or restarts a compute. Stopping a cluster takes its idle nodes away and places nothing more on it.
+func (c *Control) ActOnCompute(ctx context.Context, who trainyard.User, scope trainyard.Scope, name, action string) error {
+	key := trainyard.MakeComputeKey(scope, name)
+	return c.Store.Update(ctx, func(tx *store.Tx) error {
+		comp, err := tx.Compute(key)
+		if err != nil {
+			return err
+		}
+		switch strings.ToLower(action) {
+		case "start", "restart":
+			comp.Stopped = false
+		case "stop":
+			comp.Stopped = true
+		default:
+			return trainyard.Invalid("%q is nothing a compute can do; start, stop and restart are", action)
+		}
+		if strings.EqualFold(action, "restart") {
+			nodes, err := tx.NodesOf(key)
+			if err != nil {
+				return err
+			}
+			for _, n := range nodes {
+				if comp.Spec.ComputeType != trainyard.ComputeCluster || !n.State.Usable() || c.holds(n.ID) {
+					continue // nodes at work finish first
+				}
+				if err := n.MoveTo(trainyard.NodeLeaving, trainyard.Reason{Code: "Restart", Message: "restarted by " + who.Name}, c.Now()); err != nil {
+					return err
+				}
+				if err := tx.PutNode(n); err != nil {
+					return err
+				}
+			}
+		}
+		tx.Event(c.event(scope, "compute", comp.Name, strings.ToLower(action), who.Name, ""))
+		return tx.PutCompute(comp)
+	})
+}
+
+// Nodes lists a compute's nodes with what they hold.
+func (c *Control) Nodes(ctx context.Context, scope trainyard.Scope, name string) ([]trainyard.NodeStatus, error) {
+	key := trainyard.MakeComputeKey(scope, name)
+	if _, err := c.Store.Compute(ctx, key); err != nil {
+		return nil, err
+	}
+	nodes, err := c.Store.Nodes(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	var out []trainyard.NodeStatus
+	for _, n := range nodes {
+		n.State, n.Seen = c.stateOf(n), c.lastSeen(n.ID)
+		s := trainyard.NodeStatus{Node: n}
+		for _, ref := range c.Store.NodeTasks(n.ID) {
+			s.Jobs = append(s.Jobs, ref.Job.Name)
+		}
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+func maxNodes(comp *trainyard.Compute) int {
+	if s := comp.Spec.Properties.ScaleSettings; s != nil {
+		return s.MaxNodeCount
+	}
+	return 1
+}
+
+func describe(comp *trainyard.Compute) string {
+	p := comp.Spec.Properties
+	if p.ScaleSettings == nil {
+		return comp.Spec.ComputeType
+	}
+	return fmt.Sprintf("%s of %d to %d %s", comp.Spec.ComputeType, p.ScaleSettings.MinNodeCount, p.ScaleSettings.MaxNodeCount, p.VMSize)
+}
+
+func some(names []string) string {
+	if len(names) > 3 {
+		return strings.Join(names[:3], ", ") + ", …"
+	}
+	return strings.Join(names, ", ")
+}

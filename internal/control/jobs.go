@@ -1,0 +1,216 @@
+package control
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"regexp"
+	"strings"
+
+	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/store"
+)
+
+var jobName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,254}$`)
+
+// SubmitJob takes a new job, or updates what may change of an old one: tags, display name, description, properties, archive flag.
+func (c *Control) SubmitJob(ctx context.Context, who trainyard.User, in *trainyard.Job) (*trainyard.Job, bool, error) {
+	if !jobName.MatchString(in.Name) {
+		return nil, false, trainyard.Invalid("%q cannot be a job's name: use letters, digits, '-', '_' and '.', at most 255, beginning with a letter or digit", in.Name)
+	}
+	if old, err := c.Store.Job(ctx, in.Key()); err == nil {
+		saved, err := c.updateJob(ctx, who, old, in)
+		return saved, false, err
+	} else if !trainyard.IsNotFound(err) {
+		return nil, false, err
+	}
+	j := in.Clone()
+	warnings, err := c.resolve(ctx, j)
+	if err != nil {
+		return nil, false, err
+	}
+	now := c.Now()
+	j.Created, j.Modified, j.CreatedBy = now, now, who.Name
+	j.Status = trainyard.JobStatus{Warnings: warnings}
+	if err := j.MoveTo(trainyard.JobQueued, trainyard.Reason{Code: "Submitted", Message: "waiting for its turn on " + j.Plan.Compute}, now); err != nil {
+		return nil, false, err
+	}
+	created := true
+	err = c.Store.Update(ctx, func(tx *store.Tx) error {
+		created = true
+		comp, err := tx.Compute(trainyard.MakeComputeKey(j.Scope, j.Plan.Compute))
+		if err != nil {
+			return err
+		}
+		if comp.Deleting {
+			return trainyard.Conflict("compute %q is being deleted", comp.Name)
+		}
+		if err := tx.InsertJob(j); err != nil {
+			if !trainyard.IsConflict(err) {
+				return err
+			}
+			created = false // the same request twice, or two at once
+			return nil
+		}
+		tx.Event(c.event(j.Scope, "job", j.Name, "queued", who.Name, "submitted to "+comp.Name))
+		return nil
+	})
+	if err != nil {
+		return nil, false, err
+	}
+	if !created {
+		old, err := c.Store.Job(ctx, in.Key())
+		if err != nil {
+			return nil, false, err
+		}
+		saved, err := c.updateJob(ctx, who, old, in)
+		return saved, false, err
+	}
+	return j, true, nil
+}
+
+// updateJob changes what may change of a submitted job. What a client sends back unchanged is no change.
+func (c *Control) updateJob(ctx context.Context, who trainyard.User, old, in *trainyard.Job) (*trainyard.Job, error) {
+	if in.Spec.Command != "" && in.Spec.Command != old.Spec.Command {
+		return nil, trainyard.Conflict("job %q exists already with another command; jobs are not changed once submitted: choose another name", in.Name)
+	}
+	var saved *trainyard.Job
+	err := c.Store.Update(ctx, func(tx *store.Tx) error {
+		j, err := tx.Job(in.Key())
+		if err != nil {
+			return err
+		}
+		j.Spec.Tags, j.Spec.IsArchived = in.Spec.Tags, in.Spec.IsArchived
+		if in.Spec.DisplayName != "" {
+			j.Spec.DisplayName = in.Spec.DisplayName
+		}
+		if in.Spec.Description != "" {
+			j.Spec.Description = in.Spec.Description
+		}
+		if len(in.Spec.Properties) > 0 {
+			merged := maps.Clone(in.Spec.Properties)
+			for k, v := range j.Spec.Properties {
+				if _, ok := merged[k]; !ok {
+					merged[k] = v
+				}
+			}
+			j.Spec.Properties = merged
+		}
+		j.Modified = c.Now()
+		tx.Event(c.event(j.Scope, "job", j.Name, "updated", who.Name, ""))
+		saved = j
+		return tx.PutJob(j)
+	})
+	return saved, err
+}
+
+// Job is a job as it is now, with its timeline up to this moment.
+func (c *Control) Job(ctx context.Context, scope trainyard.Scope, name string) (*trainyard.Job, error) {
+	j, err := c.Store.Job(ctx, trainyard.MakeJobKey(scope, name))
+	if err != nil {
+		return nil, err
+	}
+	return c.present(j), nil
+}
+
+// present fills in what is computed when somebody looks: the timeline and why a queued job waits.
+func (c *Control) present(j *trainyard.Job) *trainyard.Job {
+	j.Status.Timeline = timeline(j, c.Now())
+	if j.Status.State == trainyard.JobQueued {
+		if why, _ := c.Store.Reason(j.Key()); why.Message != "" {
+			why.Since = j.Status.Reason.Since
+			j.Status.Reason = why
+		}
+	}
+	return j
+}
+
+// Jobs lists jobs, newest first.
+func (c *Control) Jobs(ctx context.Context, q trainyard.JobQuery) (trainyard.Page[*trainyard.Job], error) {
+	page, err := c.Store.Jobs(ctx, q)
+	for i := range page.Items {
+		page.Items[i] = c.present(page.Items[i])
+	}
+	return page, err
+}
+
+// JobReason says why a job waits and how many jobs of its compute come before it, counting itself.
+func (c *Control) JobReason(ctx context.Context, scope trainyard.Scope, name string) (trainyard.Reason, int, error) {
+	why, at := c.Store.Reason(trainyard.MakeJobKey(scope, name))
+	return why, at, nil
+}
+
+// JobEvents lists what happened to a job.
+func (c *Control) JobEvents(ctx context.Context, scope trainyard.Scope, name string, after int64) ([]trainyard.Event, error) {
+	return c.Store.Events(ctx, trainyard.EventQuery{Scope: scope, Kind: "job", Subject: name, After: after, Top: 1000})
+}
+
+// CancelJob asks a job to end. A waiting one ends at once, a running one is sent SIGTERM, and SIGKILL after a grace period.
+func (c *Control) CancelJob(ctx context.Context, who trainyard.User, scope trainyard.Scope, name string) error {
+	key := trainyard.MakeJobKey(scope, name)
+	err := c.Store.Update(ctx, func(tx *store.Tx) error {
+		j, err := tx.Job(key)
+		if err != nil {
+			return err
+		}
+		state := j.Status.State
+		if state.Terminal() || state == trainyard.JobCancelRequested {
+			return nil // it is over, or on its way: canceling twice is no error
+		}
+		j.Status.CanceledBy = who.Name
+		to, why := trainyard.JobCancelRequested, trainyard.Reason{Code: "CancelRequested", Message: fmt.Sprintf("canceled by %s; the process is being stopped", who.Name)}
+		if state == trainyard.JobQueued {
+			to, why = trainyard.JobCanceled, trainyard.Reason{Code: "Canceled", Message: canceled(j) + " before it started"}
+			j.Status.Failure = &trainyard.Failure{Class: trainyard.ClassCanceled, Message: why.Message}
+		} else if a := j.Status.Current(); a != nil {
+			for i := range a.Tasks {
+				a.Tasks[i].StopWhy = trainyard.ClassCanceled
+			}
+		}
+		if err := j.MoveTo(to, why, c.Now()); err != nil {
+			return err
+		}
+		tx.Event(c.event(scope, "job", name, eventName(to), who.Name, why.Message))
+		return tx.PutJob(j)
+	})
+	if err == nil {
+		c.tellNodesOf([]trainyard.JobKey{key})
+	}
+	return err
+}
+
+// DeleteJob forgets a job that is over, with its logs and artifacts. Named outputs in datastores stay.
+func (c *Control) DeleteJob(ctx context.Context, who trainyard.User, scope trainyard.Scope, name string) error {
+	key := trainyard.MakeJobKey(scope, name)
+	err := c.Store.Update(ctx, func(tx *store.Tx) error {
+		j, err := tx.Job(key)
+		if err != nil {
+			return err
+		}
+		if !j.Status.State.Terminal() {
+			return trainyard.Conflict("job %q is %s; cancel it first", name, j.Status.State)
+		}
+		tx.Event(c.event(scope, "job", name, "deleted", who.Name, ""))
+		return tx.DeleteJob(key)
+	})
+	if err != nil {
+		return err
+	}
+	return c.Blobs.DeletePrefix(ctx, artifacts(scope, name).Key()+"/")
+}
+
+// event makes an Event of this moment.
+func (c *Control) event(scope trainyard.Scope, kind, subject, what, who, message string) trainyard.Event {
+	return trainyard.Event{Time: c.Now(), Scope: scope, Kind: kind, Subject: subject, What: what, Who: who, Message: message}
+}
+
+func eventName(s trainyard.JobState) string { return strings.ToLower(string(s)) }
+
+// scopeOf is the scope of a compute's key.
+func scopeOf(key trainyard.ComputeKey) trainyard.Scope {
+	p := strings.SplitN(string(key), "/", 4)
+	if len(p) < 4 {
+		return trainyard.Scope{}
+	}
+	return trainyard.Scope{Subscription: p[0], ResourceGroup: p[1], Workspace: p[2]}
+}

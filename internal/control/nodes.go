@@ -1,0 +1,322 @@
+package control
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/sched"
+	"github.com/trainyard/trainyard/internal/store"
+)
+
+// decide is the scheduler; a variable of the package's own would hide it, a function does not.
+func decide(s trainyard.Snapshot) trainyard.Plan { return sched.Decide(s) }
+
+// Join makes an agent the one that speaks for its node, and everything an older agent of the node says void.
+func (c *Control) Join(ctx context.Context, info trainyard.NodeInfo) (trainyard.NodeLease, error) {
+	who, err := c.Tokens.Check(info.Token)
+	if err != nil || who.Node != info.Node {
+		return trainyard.NodeLease{}, trainyard.Errorf(trainyard.CodeUnknown, "the join token is not one for node %q", info.Node)
+	}
+	var epoch int64
+	err = c.Store.Update(ctx, func(tx *store.Tx) error {
+		n, err := tx.Node(info.Node)
+		if err != nil {
+			return err
+		}
+		if n.State == trainyard.NodeLeaving && !c.holds(n.ID) {
+			return trainyard.NotFound("node %q is no longer wanted; its agent may stop", n.ID)
+		}
+		now := c.Now()
+		n.Epoch++
+		n.Joined, n.Address, n.Agent, n.Notes = now, info.Address, info.Version, info.Notes
+		n.Capacity = info.Capacity
+		if n.State == trainyard.NodeCreating || n.State == trainyard.NodeUnusable {
+			if err := n.MoveTo(trainyard.NodeIdle, trainyard.Reason{Code: "Joined", Message: "its agent has joined"}, now); err != nil {
+				return err
+			}
+		}
+		epoch = n.Epoch
+		tx.Event(c.event(scopeOf(n.Compute), "node", string(n.ID), "joined", "", fmt.Sprintf("agent %s at %s", info.Version, info.Address)))
+		return tx.PutNode(n)
+	})
+	if err != nil {
+		return trainyard.NodeLease{}, err
+	}
+	c.saw(info.Node)
+	token, err := c.Tokens.Mint(trainyard.User{Name: string(info.Node), Role: trainyard.RoleAgent, Node: info.Node}, "agent", 30*24*time.Hour)
+	c.nodes.bump(info.Node)
+	return trainyard.NodeLease{Epoch: epoch, Token: token, Renew: renew, Expires: expire}, err
+}
+
+// Wanted is what should be on the node; it waits until that is newer than after.
+func (c *Control) Wanted(ctx context.Context, id trainyard.NodeID, epoch, after int64) (trainyard.Wanted, error) {
+	rev := c.nodes.wait(ctx, id, after, pollHold)
+	if err := ctx.Err(); err != nil {
+		return trainyard.Wanted{}, err
+	}
+	n, err := c.speaker(ctx, id, epoch)
+	if err != nil {
+		return trainyard.Wanted{}, err
+	}
+	w := trainyard.Wanted{Epoch: n.Epoch, Rev: rev, Leaving: n.State == trainyard.NodeLeaving}
+	for _, ref := range c.Store.NodeTasks(id) {
+		t, err := c.task(ctx, ref, n)
+		if err != nil {
+			return trainyard.Wanted{}, err
+		}
+		w.Tasks = append(w.Tasks, t)
+	}
+	return w, nil
+}
+
+// speaker is the node, if the caller's epoch is the present one.
+func (c *Control) speaker(ctx context.Context, id trainyard.NodeID, epoch int64) (*trainyard.Node, error) {
+	n, err := c.Store.Node(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if n.Epoch != epoch {
+		return nil, trainyard.Conflict("node %q has been taken over by a newer agent (epoch %d, not %d): join again", id, n.Epoch, epoch)
+	}
+	c.saw(id)
+	return n, nil
+}
+
+// Report takes note of what an agent says of its tasks.
+func (c *Control) Report(ctx context.Context, r trainyard.Report) error {
+	if _, err := c.speaker(ctx, r.Node, r.Epoch); err != nil {
+		return err
+	}
+	if len(r.Tasks) == 0 {
+		return nil
+	}
+	var others []trainyard.NodeID // nodes of gangs that must hear of it
+	err := c.Store.Update(ctx, func(tx *store.Tx) error {
+		others = others[:0]
+		n, err := tx.Node(r.Node)
+		if err != nil {
+			return err
+		}
+		if n.Epoch != r.Epoch {
+			return trainyard.Conflict("node %q has been taken over by a newer agent: join again", r.Node)
+		}
+		for i := range r.Tasks {
+			told, err := c.note(tx, r.Node, &r.Tasks[i])
+			if err != nil {
+				return err
+			}
+			others = append(others, told...)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for i := range r.Tasks {
+		if r.Tasks[i].State == trainyard.TaskEnded {
+			c.forgetTask(r.Tasks[i].ID)
+			others = append(others, r.Node)
+		}
+	}
+	slices.Sort(others)
+	for _, id := range slices.Compact(others) {
+		c.nodes.bump(id)
+	}
+	return nil
+}
+
+// note applies one task's report to its job and lets policy act. It returns the nodes whose wanted tasks changed by it.
+func (c *Control) note(tx *store.Tx, from trainyard.NodeID, r *trainyard.TaskReport) ([]trainyard.NodeID, error) {
+	j, err := tx.Job(r.ID.Job())
+	if trainyard.IsNotFound(err) {
+		return nil, nil // deleted meanwhile; the agent will be told that it is not wanted
+	}
+	if err != nil {
+		return nil, err
+	}
+	t := findTask(j, r.ID)
+	if t == nil || t.Node != from || t.State == trainyard.TaskEnded || r.State.Rank() < t.State.Rank() {
+		return nil, nil // an old attempt, another node's task, or old news
+	}
+	t.State, t.Progress, t.Spans = r.State, r.Progress, r.Spans
+	if r.Result != nil {
+		res := *r.Result
+		t.Result = &res
+	}
+	for _, w := range r.Warnings {
+		j.Status.Warnings = trainyard.Warn(j.Status.Warnings, w)
+	}
+	return c.step(tx, j)
+}
+
+// stateOf is what a usable node does: idle, preparing or running, by the tasks it holds. It is never stored, so no job costs a write to
+// its node.
+func (c *Control) stateOf(n *trainyard.Node) trainyard.NodeState {
+	if !n.State.Usable() {
+		return n.State
+	}
+	state := trainyard.NodeIdle
+	for _, ref := range c.Store.NodeTasks(n.ID) {
+		switch ref.Job.Status.Attempts[ref.Attempt].Tasks[ref.Index].State {
+		case trainyard.TaskRunning, trainyard.TaskUploading:
+			return trainyard.NodeRunning
+		default:
+			state = trainyard.NodePreparing
+		}
+	}
+	return state
+}
+
+// Append takes log bytes of a task.
+func (c *Control) Append(ctx context.Context, node trainyard.NodeID, epoch int64, id trainyard.TaskID, name string, offset int64, data []byte) (int64, error) {
+	if _, err := c.speaker(ctx, node, epoch); err != nil {
+		return 0, err
+	}
+	for _, ref := range c.Store.NodeTasks(node) {
+		if ref.Job.Status.Attempts[ref.Attempt].Tasks[ref.Index].ID == id {
+			return c.Output.Append(ctx, ref.Job.Scope, ref.Job.Name, name, offset, data)
+		}
+	}
+	return 0, trainyard.NotFound("task %q is not one of node %q", id, node)
+}
+
+// Open, List and Put let a node fetch and store bytes.
+func (c *Control) Open(ctx context.Context, key string, offset int64) (io.ReadCloser, trainyard.BlobInfo, error) {
+	return c.Blobs.Open(ctx, key, offset)
+}
+
+func (c *Control) List(ctx context.Context, prefix string) ([]trainyard.BlobInfo, error) {
+	return c.Blobs.List(ctx, prefix)
+}
+
+func (c *Control) Put(ctx context.Context, key string, r io.Reader) error {
+	return c.Blobs.Put(ctx, key, r)
+}
+
+// watchNodes gives up nodes that were not heard of, and takes the tasks of those that are certainly gone away from them.
+func (c *Control) watchNodes(ctx context.Context) error {
+	tick := time.NewTicker(renew)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		for _, n := range c.Store.AllNodes() {
+			if (n.State.Usable()) && c.Now().Sub(c.lastSeen(n.ID)) > expire {
+				if err := c.giveUp(ctx, n.ID); err != nil {
+					return err
+				}
+			}
+		}
+	}
+}
+
+// giveUp marks a silent node unusable. A cluster's node is replaced: its fleet is asked to end it, and only when that is certain are its
+// tasks counted as lost, so that nothing ever runs twice.
+func (c *Control) giveUp(ctx context.Context, id trainyard.NodeID) error {
+	var location string
+	err := c.Store.Update(ctx, func(tx *store.Tx) error {
+		n, err := tx.Node(id)
+		if err != nil || !n.State.Usable() {
+			return nil
+		}
+		why := trainyard.Reason{Code: "NotHeardOf", Message: fmt.Sprintf("nothing was heard of its agent for %s", expire)}
+		if err := n.MoveTo(trainyard.NodeUnusable, why, c.Now()); err != nil {
+			return err
+		}
+		comp, err := tx.Compute(n.Compute)
+		if err == nil && comp.Spec.ComputeType == trainyard.ComputeCluster {
+			location = comp.Where
+			if err := n.MoveTo(trainyard.NodeLeaving, why, c.Now()); err != nil {
+				return err
+			}
+		}
+		tx.Event(c.event(scopeOf(n.Compute), "node", string(id), "unusable", "", why.Message))
+		return tx.PutNode(n)
+	})
+	if err == nil && location != "" {
+		c.fleets.bump(location)
+	}
+	return err
+}
+
+// nodeGone takes a node that certainly runs nothing any more out of the world; its tasks are lost and policy goes on from there.
+func (c *Control) nodeGone(ctx context.Context, id trainyard.NodeID, why string) error {
+	var told []trainyard.NodeID
+	err := c.Store.Update(ctx, func(tx *store.Tx) error {
+		told = told[:0]
+		n, err := tx.Node(id)
+		if trainyard.IsNotFound(err) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for _, ref := range c.Store.NodeTasks(id) {
+			j, err := tx.Job(ref.Job.Key())
+			if err != nil {
+				continue
+			}
+			t := findTask(j, ref.Job.Status.Attempts[ref.Attempt].Tasks[ref.Index].ID)
+			if t == nil || t.State == trainyard.TaskEnded {
+				continue
+			}
+			t.State = trainyard.TaskEnded
+			t.Result = &trainyard.Result{Class: trainyard.ClassNodeLost, ExitCode: -1, Message: fmt.Sprintf("node %s was lost: %s", id, why)}
+			more, err := c.step(tx, j)
+			if err != nil {
+				return err
+			}
+			told = append(told, more...)
+		}
+		tx.Event(c.event(scopeOf(n.Compute), "node", string(id), "gone", "", why))
+		return tx.DeleteNode(id)
+	})
+	if err != nil {
+		return err
+	}
+	c.mu.Lock()
+	delete(c.seen, id)
+	c.mu.Unlock()
+	for _, n := range told {
+		c.nodes.bump(n)
+	}
+	c.nodes.forget(id)
+	return nil
+}
+
+// saw notes a sign of life.
+func (c *Control) saw(id trainyard.NodeID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.seen[id] = c.Now()
+}
+
+func (c *Control) lastSeen(id trainyard.NodeID) time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.seen[id]
+}
+
+// holds says whether the node has tasks.
+func (c *Control) holds(id trainyard.NodeID) bool { return len(c.Store.NodeTasks(id)) > 0 }
+
+// JoinToken is what a machine needs to join as the node.
+func (c *Control) JoinToken(id trainyard.NodeID) (string, error) {
+	return c.Tokens.Mint(trainyard.User{Name: string(id), Role: trainyard.RoleAgent, Node: id}, "join", 365*24*time.Hour)
+}
+
+// newNodeID names a node after its compute, for people, with enough chance in it to be unique for ever.
+func newNodeID(compute string) trainyard.NodeID {
+	var b [5]byte
+	rand.Read(b[:])
+	return trainyard.NodeID(compute + "-" + hex.EncodeToString(b[:]))
+}

@@ -1,0 +1,156 @@
+package control
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+
+	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/catalog"
+	"github.com/trainyard/trainyard/internal/store"
+)
+
+// everyLocal is the topic that rises when there is a local node that nobody hosts yet.
+const everyLocal trainyard.NodeID = "local nodes"
+
+// Boot makes what every server has from its first start: the default workspace and what belongs to it.
+func (c *Control) Boot(ctx context.Context) error {
+	scope := trainyard.DefaultScope()
+	if _, err := c.Store.Resource(ctx, scope, trainyard.KindWorkspace, scope.Workspace, ""); err == nil {
+		return nil
+	} else if !trainyard.IsNotFound(err) {
+		return err
+	}
+	props, err := json.Marshal(map[string]any{"friendlyName": "default", "description": "the workspace every server starts with"})
+	if err != nil {
+		return err
+	}
+	_, _, err = c.PutResource(ctx, trainyard.User{Name: "trainyard", Role: trainyard.RoleAdmin},
+		&trainyard.Resource{Scope: scope, Kind: trainyard.KindWorkspace, Name: scope.Workspace, Location: trainyard.DefaultLocation, Properties: props})
+	return err
+}
+
+// LocalNodes lists the nodes that the server's own agents host; it waits until there may be others than after.
+func (c *Control) LocalNodes(ctx context.Context, after int64) ([]trainyard.NodeID, int64) {
+	rev := c.nodes.wait(ctx, everyLocal, after, pollHold)
+	var out []trainyard.NodeID
+	for _, n := range c.Store.AllNodes() {
+		if comp, err := c.Store.Compute(ctx, n.Compute); err == nil && comp.Spec.ComputeType == trainyard.ComputeLocal {
+			out = append(out, n.ID)
+		}
+	}
+	return out, rev
+}
+
+// where is the location of ours that a location in a file means: its own name, or the default.
+func (c *Control) where(name string) string {
+	for _, l := range c.Locations {
+		if strings.EqualFold(l.Name, name) {
+			return l.Name
+		}
+	}
+	return c.Locations[0].Name
+}
+
+// Location finds a location; an unknown Azure region is the default one.
+func (c *Control) Location(ctx context.Context, name string) (trainyard.Location, error) {
+	where := c.where(name)
+	for _, l := range c.Locations {
+		if l.Name == where {
+			if len(l.Sizes) == 0 {
+				l.Sizes = catalog.Sizes()
+			}
+			return l, nil
+		}
+	}
+	return trainyard.Location{}, trainyard.NotFound("location %q does not exist", name)
+}
+
+// Usages counts the cores that clusters of a location have, by family, beside what may be had.
+func (c *Control) Usages(ctx context.Context, scope trainyard.Scope, location string) ([]trainyard.Usage, error) {
+	cores, clusters := map[string]int64{}, int64(0)
+	where := c.where(location)
+	comps, err := c.Store.Computes(ctx, trainyard.Scope{})
+	if err != nil {
+		return nil, err
+	}
+	here := map[trainyard.ComputeKey]bool{}
+	for _, comp := range comps {
+		if comp.Where == where && comp.Spec.ComputeType == trainyard.ComputeCluster && strings.EqualFold(comp.Scope.Subscription, scope.Subscription) {
+			here[comp.Key()] = true
+			clusters++
+		}
+	}
+	for _, n := range c.Store.AllNodes() {
+		if size, ok := catalog.Size(n.Size); ok && here[n.Compute] {
+			cores[size.Family] += int64(size.VCPUs)
+		}
+	}
+	out := []trainyard.Usage{{Name: "Clusters", Current: clusters, Limit: -1, Unit: "Count"}}
+	quotas, err := c.Quotas(ctx, scope, location)
+	if err != nil {
+		return nil, err
+	}
+	for _, q := range quotas {
+		q.Current = cores[q.Name]
+		out = append(out, q)
+	}
+	return out, nil
+}
+
+// Quotas lists the core limits of each family; -1 is not limited, which is how they start.
+func (c *Control) Quotas(ctx context.Context, scope trainyard.Scope, location string) ([]trainyard.Usage, error) {
+	set, err := c.quotas(ctx, scope, location)
+	if err != nil {
+		return nil, err
+	}
+	var out []trainyard.Usage
+	seen := map[string]bool{}
+	for _, s := range catalog.Sizes() {
+		if seen[s.Family] {
+			continue
+		}
+		seen[s.Family] = true
+		limit, ok := set[strings.ToLower(s.Family)]
+		if !ok {
+			limit = -1
+		}
+		out = append(out, trainyard.Usage{Name: s.Family, Limit: limit, Unit: "Count"})
+	}
+	return out, nil
+}
+
+// SetQuotas changes the core limits of families.
+func (c *Control) SetQuotas(ctx context.Context, who trainyard.User, scope trainyard.Scope, location string, limits map[string]int64) error {
+	set, err := c.quotas(ctx, scope, location)
+	if err != nil {
+		return err
+	}
+	for family, limit := range limits {
+		set[strings.ToLower(family)] = limit
+	}
+	doc, err := json.Marshal(set)
+	if err != nil {
+		return err
+	}
+	return c.Store.Update(ctx, func(tx *store.Tx) error {
+		tx.Event(c.event(scope, "quota", location, "updated", who.Name, string(doc)))
+		return tx.PutSetting(c.quotaKey(scope, location), doc)
+	})
+}
+
+func (c *Control) quotas(ctx context.Context, scope trainyard.Scope, location string) (map[string]int64, error) {
+	set := map[string]int64{}
+	doc, err := c.Store.Setting(ctx, c.quotaKey(scope, location))
+	if err != nil || len(doc) == 0 {
+		if trainyard.IsNotFound(err) {
+			err = nil
+		}
+		return set, err
+	}
+	return set, json.Unmarshal(doc, &set)
+}
+
+func (c *Control) quotaKey(scope trainyard.Scope, location string) string {
+	return "quota/" + strings.ToLower(scope.Subscription) + "/" + c.where(location)
+}

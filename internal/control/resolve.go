@@ -1,0 +1,496 @@
+package control
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/catalog"
+)
+
+// maxAttempts is how often a job is tried when its nodes are lost or cannot start it.
+const maxAttempts = 3
+
+// resolve makes j.Plan of j.Spec: every reference followed, every default filled in. It returns what the user should know: what was
+// understood and is not acted on. All that is wrong is said at once.
+func (c *Control) resolve(ctx context.Context, j *trainyard.Job) (warnings []string, err error) {
+	r := &resolver{c: c, ctx: ctx, j: j}
+	if !strings.EqualFold(j.Spec.JobType, "Command") {
+		return nil, trainyard.Errorf(trainyard.CodeUnsupported, "jobs of type %q are not run by this build, only Command jobs", j.Spec.JobType)
+	}
+	j.Spec.JobType = "Command"
+	if strings.TrimSpace(j.Spec.Command) == "" {
+		r.fail("the job has no command")
+	}
+	j.Plan = trainyard.JobPlan{Nodes: 1, Processes: 1, MaxAttempts: maxAttempts, Priority: priority(j.Spec.QueueSettings)}
+	comp := r.compute()
+	r.shape(comp)
+	r.timeout()
+	r.code()
+	r.environment()
+	r.inputs()
+	r.outputs()
+	r.commandNames()
+	r.ignored()
+	if len(r.errs) == 1 {
+		return nil, &r.errs[0]
+	}
+	if len(r.errs) > 1 {
+		return nil, &trainyard.Error{Code: trainyard.CodeInvalid, Message: fmt.Sprintf("job %q has %d errors", j.Name, len(r.errs)), Target: j.Name, Details: r.errs}
+	}
+	return r.warnings, nil
+}
+
+// priority is a queue's number for low, medium and high; medium unless said otherwise.
+func priority(q *trainyard.QueueSettings) int {
+	if q == nil || q.Priority == 0 {
+		return 2
+	}
+	return q.Priority
+}
+
+type resolver struct {
+	c        *Control
+	ctx      context.Context // of one call of resolve
+	j        *trainyard.Job
+	errs     []trainyard.Error
+	warnings []string
+}
+
+func (r *resolver) fail(format string, args ...any) {
+	r.errs = append(r.errs, *trainyard.Invalid(format, args...))
+}
+
+func (r *resolver) failed(err error) {
+	r.errs = append(r.errs, trainyard.Error{Code: trainyard.CodeOf(err), Message: err.Error()})
+}
+
+func (r *resolver) warn(format string, args ...any) {
+	r.warnings = trainyard.Warn(r.warnings, fmt.Sprintf(format, args...))
+}
+
+// compute finds the target. Ids, azureml: references and bare names are all taken.
+func (r *resolver) compute() *trainyard.Compute {
+	ref := strings.TrimPrefix(r.j.Spec.ComputeID, "azureml:")
+	name := ref
+	if id, err := trainyard.ParseID(ref); err == nil && id.Kind == trainyard.KindCompute {
+		name = id.Name
+	} else if strings.Contains(ref, "/") {
+		name = path.Base(ref)
+	}
+	if name == "" || strings.EqualFold(name, "serverless") {
+		r.errs = append(r.errs, *trainyard.Errorf(trainyard.CodeUnsupported, "the job names no compute, and serverless compute is not in this build: add compute: %s, or a cluster's name", trainyard.LocalCompute))
+		return nil
+	}
+	r.j.Plan.Compute = strings.ToLower(name)
+	comp, err := r.c.Store.Compute(r.ctx, trainyard.MakeComputeKey(r.j.Scope, name))
+	if trainyard.IsNotFound(err) {
+		r.fail("compute %q does not exist in workspace %q; there are: %s", name, r.j.Scope.Workspace, r.c.computeNames(r.ctx, r.j.Scope))
+		return nil
+	}
+	if err != nil {
+		r.failed(err)
+		return nil
+	}
+	r.j.Spec.ComputeID = comp.ID()
+	return comp
+}
+
+// shape works out how many nodes and processes the job is.
+func (r *resolver) shape(comp *trainyard.Compute) {
+	p := &r.j.Plan
+	if res := r.j.Spec.Resources; res != nil {
+		switch {
+		case res.InstanceCount < 0 || res.InstanceCount > 10000:
+			r.fail("resources.instance_count is %d, want 1 to 10000", res.InstanceCount)
+		case res.InstanceCount > 0:
+			p.Nodes = res.InstanceCount
+		}
+		if comp != nil && comp.Spec.ComputeType == trainyard.ComputeCluster && res.InstanceType != "" && !strings.EqualFold(res.InstanceType, comp.Spec.Properties.VMSize) {
+			r.warn("resources.instance_type %s is not acted on: the nodes of %s are %s", res.InstanceType, comp.Name, comp.Spec.Properties.VMSize)
+		}
+	}
+	if comp != nil && comp.Spec.ComputeType == trainyard.ComputeCluster && p.Nodes > maxNodes(comp) {
+		r.warn("the job asks for %d nodes and %s has at most %d: it waits until max_instances is raised", p.Nodes, comp.Name, maxNodes(comp))
+	}
+	d := r.j.Spec.Distribution
+	if d == nil {
+		return
+	}
+	if d.ProcessCountPerInstance < 0 || d.ProcessCountPerInstance > 1024 {
+		r.fail("distribution.process_count_per_instance is %d, want 1 to 1024", d.ProcessCountPerInstance)
+		return
+	}
+	p.Processes = max(1, d.ProcessCountPerInstance)
+	if strings.EqualFold(d.DistributionType, "TensorFlow") {
+		total := max(d.WorkerCount, p.Nodes) + d.ParameterServerCount
+		p.Processes = (total + p.Nodes - 1) / p.Nodes
+	}
+	if strings.EqualFold(d.DistributionType, "Ray") {
+		r.errs = append(r.errs, *trainyard.Errorf(trainyard.CodeUnsupported, "distribution type ray is not in this build; pytorch, tensorflow and mpi are"))
+	}
+}
+
+func (r *resolver) timeout() {
+	l := r.j.Spec.Limits
+	if l == nil || l.Timeout == "" {
+		return
+	}
+	d, err := trainyard.ParseISODuration(l.Timeout)
+	if err != nil || d <= 0 {
+		r.fail("limits.timeout is %q, want an ISO 8601 duration of more than zero such as PT1H", l.Timeout)
+		return
+	}
+	r.j.Plan.Timeout = d
+}
+
+// code finds the snapshot.
+func (r *resolver) code() {
+	ref := r.j.Spec.CodeID
+	if ref == "" {
+		return
+	}
+	res, err := r.asset(trainyard.KindCode, ref)
+	if err != nil {
+		r.failed(err)
+		return
+	}
+	var props struct {
+		CodeURI    string `json:"codeUri"`
+		Properties struct {
+			Hash string `json:"hash_sha256"`
+		} `json:"properties"`
+	}
+	if err := json.Unmarshal(res.Properties, &props); err != nil {
+		r.fail("code %s is not readable: %v", ref, err)
+		return
+	}
+	key, ok := blobKey(props.CodeURI)
+	if !ok {
+		r.fail("code %s is at %q, which is not in this server's store: upload it again", ref, props.CodeURI)
+		return
+	}
+	r.j.Spec.CodeID = r.j.Scope.Child("codes", res.Name, "versions", res.Version)
+	r.j.Plan.CodeKey, r.j.Plan.CodeHash = key, props.Properties.Hash
+}
+
+// environment finds the environment: an asset of the workspace, or a curated one of the registry.
+func (r *resolver) environment() {
+	ref := r.j.Spec.EnvironmentID
+	if ref == "" {
+		return
+	}
+	if catalog.IsCurated(ref) {
+		cur, err := catalog.Resolve(ref)
+		if err != nil {
+			r.failed(err)
+			return
+		}
+		r.j.Plan.Environment = plan(cur.Name, cur.Conda(r.c.Host.GPUs > 0), cur.Image)
+		return
+	}
+	res, err := r.asset(trainyard.KindEnvironment, ref)
+	if err != nil {
+		r.failed(err)
+		return
+	}
+	var p struct {
+		Image     string `json:"image"`
+		CondaFile string `json:"condaFile"`
+		Build     *struct {
+			ContextURI string `json:"contextUri"`
+		} `json:"build"`
+	}
+	if err := json.Unmarshal(res.Properties, &p); err != nil {
+		r.fail("environment %s is not readable: %v", ref, err)
+		return
+	}
+	name := res.Name + ":" + res.Version
+	if res.Name == trainyard.AnonymousEnvironment {
+		name = "of this job"
+	}
+	r.j.Spec.EnvironmentID = r.j.Scope.Child("environments", res.Name, "versions", res.Version)
+	switch {
+	case p.Build != nil && p.Image == "":
+		r.errs = append(r.errs, *trainyard.Errorf(trainyard.CodeUnsupported, "environment %s is a Docker build context, and no target of this build runs containers: use an image with a conda_file, or a curated environment", name))
+	case p.CondaFile == "":
+		r.warn("the image %s of environment %s is not used: nodes without a container engine run the job with their own Python", p.Image, name)
+	default:
+		if p.Image != "" {
+			r.warn("the image %s of environment %s is not used: nodes without a container engine build its conda_file on their own Python", p.Image, name)
+		}
+		r.j.Plan.Environment = plan(name, p.CondaFile, p.Image)
+	}
+}
+
+// plan is an environment as nodes build it. The image changes nothing on a node without containers, so it is not part of the hash.
+func plan(name, conda, image string) *trainyard.EnvironmentPlan {
+	sum := sha256.Sum256([]byte(strings.TrimSpace(strings.ReplaceAll(conda, "\r\n", "\n"))))
+	return &trainyard.EnvironmentPlan{Name: name, Hash: hex.EncodeToString(sum[:16]), Image: image, CondaFile: conda}
+}
+
+// asset follows any spelling of a reference to a versioned asset of the job's workspace.
+func (r *resolver) asset(kind trainyard.Kind, ref string) (*trainyard.Resource, error) {
+	if id, err := trainyard.ParseID(ref); err == nil {
+		if id.Kind != kind {
+			return nil, trainyard.Invalid("%q is not one of %s", ref, kind)
+		}
+		version := id.Version
+		if version == "" {
+			version = "@" + id.Label
+		}
+		return r.c.Resource(r.ctx, id.Scope, kind, id.Name, version)
+	}
+	s := strings.TrimPrefix(ref, "azureml:")
+	if name, label, ok := strings.Cut(s, "@"); ok {
+		return r.c.Resource(r.ctx, r.j.Scope, kind, name, "@"+label)
+	}
+	name, version, ok := strings.Cut(s, ":")
+	if !ok || version == "latest" {
+		version = "@latest"
+	}
+	return r.c.Resource(r.ctx, r.j.Scope, kind, name, version)
+}
+
+// inputs resolves where each input is.
+func (r *resolver) inputs() {
+	r.j.Plan.Inputs = map[string]trainyard.TaskInput{}
+	for _, name := range slices.Sorted(maps.Keys(r.j.Spec.Inputs)) {
+		in := r.j.Spec.Inputs[name]
+		if in == nil {
+			continue
+		}
+		if !identifier.MatchString(name) {
+			r.fail("inputs: %q cannot be an input's name: use letters, digits and '_', beginning with a letter", name)
+			continue
+		}
+		if in.JobInputType == "" || strings.EqualFold(in.JobInputType, "literal") {
+			r.j.Plan.Inputs[name] = trainyard.TaskInput{Type: "literal", Value: in.Value}
+			continue
+		}
+		t := trainyard.TaskInput{Type: strings.ToLower(in.JobInputType), URI: in.URI, Mode: in.Mode}
+		if t.Mode == "" {
+			t.Mode = "ReadOnlyMount"
+		}
+		if err := r.locate(&t); err != nil {
+			r.fail("inputs.%s: %v", name, err)
+			continue
+		}
+		r.j.Plan.Inputs[name] = t
+	}
+}
+
+// locate fills in an input's Key where its bytes are in our store.
+func (r *resolver) locate(t *trainyard.TaskInput) error {
+	uri := t.URI
+	switch {
+	case uri == "":
+		return trainyard.Invalid("it has no path")
+	case hasScheme(uri, "http", "https", "wasbs", "wasb"):
+		if key, ok := r.c.ownKey(uri); ok {
+			t.Key = key
+		}
+		return nil
+	case strings.HasPrefix(uri, "azureml://jobs/"):
+		return r.jobOutput(t)
+	case strings.HasPrefix(uri, "azureml://registries/"):
+		return trainyard.Errorf(trainyard.CodeUnsupported, "%s is in a registry, and registries hold only environments here", uri)
+	}
+	if p, err := trainyard.ParseDataPath(r.j.Scope, uri); err == nil {
+		if _, err := r.c.Resource(r.ctx, p.Scope, trainyard.KindDatastore, p.Datastore, ""); err != nil {
+			return err
+		}
+		t.Key = p.Key()
+		return nil
+	} else if strings.Contains(strings.ToLower(uri), "/datastores/") {
+		return err
+	}
+	if strings.Contains(uri, "://") {
+		return trainyard.Errorf(trainyard.CodeUnsupported, "%s: this build reads azureml://, https:// and wasbs:// paths", uri)
+	}
+	kind := trainyard.KindData
+	if id, err := trainyard.ParseID(uri); err == nil {
+		kind = id.Kind
+	}
+	res, err := r.asset(kind, uri)
+	if err != nil {
+		return err
+	}
+	var p struct {
+		DataURI  string `json:"dataUri"`
+		ModelURI string `json:"modelUri"`
+	}
+	if err := json.Unmarshal(res.Properties, &p); err != nil {
+		return err
+	}
+	t.URI = p.DataURI + p.ModelURI
+	if t.URI == uri || t.URI == "" {
+		return trainyard.Invalid("%s %q has no path of its own", kind, res.Name)
+	}
+	return r.locate(t)
+}
+
+// jobOutput follows azureml://jobs/J/outputs/O/paths/P.
+func (r *resolver) jobOutput(t *trainyard.TaskInput) error {
+	parts := strings.SplitN(strings.TrimPrefix(t.URI, "azureml://jobs/"), "/", 5)
+	if len(parts) < 3 || parts[1] != "outputs" {
+		return trainyard.Invalid("%q is not a job output: want azureml://jobs/JOB/outputs/NAME/paths/PATH", t.URI)
+	}
+	rest := ""
+	if len(parts) == 5 {
+		rest = parts[4]
+	}
+	if strings.Contains("/"+rest+"/", "/../") {
+		return trainyard.Invalid("%q climbs out of the output", t.URI)
+	}
+	j, err := r.c.Store.Job(r.ctx, trainyard.MakeJobKey(r.j.Scope, parts[0]))
+	if err != nil {
+		return err
+	}
+	if out, ok := j.Plan.Outputs[parts[2]]; ok {
+		t.Key = strings.TrimRight(out.Key, "/") + "/" + rest
+		return nil
+	}
+	if parts[2] == "artifacts" || parts[2] == "default" {
+		t.Key = artifacts(j.Scope, j.Name).Key() + "/" + rest
+		return nil
+	}
+	return trainyard.NotFound("job %q has no output %q; it has: %s", j.Name, parts[2], strings.Join(append(slices.Sorted(maps.Keys(j.Plan.Outputs)), "artifacts"), ", "))
+}
+
+// outputs resolves where each output goes.
+func (r *resolver) outputs() {
+	r.j.Plan.Outputs = map[string]trainyard.TaskOutput{}
+	for _, name := range slices.Sorted(maps.Keys(r.j.Spec.Outputs)) {
+		if !identifier.MatchString(name) {
+			r.fail("outputs: %q cannot be an output's name: use letters, digits and '_', beginning with a letter", name)
+			continue
+		}
+		out := r.j.Spec.Outputs[name]
+		if out == nil {
+			out = &trainyard.JobOutput{}
+			r.j.Spec.Outputs[name] = out
+		}
+		t := trainyard.TaskOutput{Type: strings.ToLower(out.JobOutputType), URI: out.URI, Mode: out.Mode, AssetName: out.AssetName, AssetVersion: out.AssetVersion}
+		if t.Type == "" {
+			t.Type = "uri_folder"
+		}
+		if t.Mode == "" {
+			t.Mode = "ReadWriteMount"
+		}
+		def := trainyard.DataPath{Scope: r.j.Scope, Datastore: trainyard.BlobDatastore, Path: "azureml/" + r.j.Name + "/" + name + "/"}
+		if t.URI == "" {
+			t.URI, t.Key = def.String(), def.Key()
+			r.j.Plan.Outputs[name] = t
+			continue
+		}
+		uri := strings.NewReplacer("${{default_datastore}}", trainyard.BlobDatastore, "${{name}}", r.j.Name, "${{output_name}}", name).Replace(t.URI)
+		p, err := trainyard.ParseDataPath(r.j.Scope, uri)
+		if err != nil {
+			r.fail("outputs.%s: %q is no place this build can write to: want azureml://datastores/NAME/paths/PATH", name, t.URI)
+			continue
+		}
+		if _, err := r.c.Resource(r.ctx, p.Scope, trainyard.KindDatastore, p.Datastore, ""); err != nil {
+			r.fail("outputs.%s: %v", name, err)
+			continue
+		}
+		t.URI, t.Key = p.String(), p.Key()
+		r.j.Plan.Outputs[name] = t
+	}
+}
+
+// commandNames checks that the command names only inputs and outputs that exist.
+func (r *resolver) commandNames() {
+	for _, e := range trainyard.Expressions(r.j.Spec.Command) {
+		kind, name, _ := strings.Cut(e, ".")
+		name, _, _ = strings.Cut(name, ".")
+		switch kind {
+		case "inputs":
+			if _, ok := r.j.Spec.Inputs[name]; !ok && !strings.Contains(r.j.Spec.Command, "$[[") {
+				r.fail("the command uses ${{%s}} and the job has no input %q; it has: %s", e, name, names(r.j.Spec.Inputs))
+			}
+		case "outputs":
+			if _, ok := r.j.Spec.Outputs[name]; !ok {
+				r.fail("the command uses ${{%s}} and the job has no output %q; it has: %s", e, name, names(r.j.Spec.Outputs))
+			}
+		default:
+			r.fail("the command uses ${{%s}}; only inputs and outputs can stand there", e)
+		}
+	}
+}
+
+func names[V any](m map[string]V) string {
+	if len(m) == 0 {
+		return "none"
+	}
+	return strings.Join(slices.Sorted(maps.Keys(m)), ", ")
+}
+
+// ignored says which fields were understood and are not acted on.
+func (r *resolver) ignored() {
+	s := &r.j.Spec
+	for _, name := range slices.Sorted(maps.Keys(s.Services)) {
+		r.warn("services.%s is not acted on: interactive services are not in this build", name)
+	}
+	if len(s.Identity) > 0 && string(s.Identity) != "null" {
+		r.warn("identity is not acted on: the job runs as the node's own user")
+	}
+	if s.Resources != nil {
+		if s.Resources.ShmSize != "" {
+			r.warn("resources.shm_size is not acted on: it bounds containers, and the job runs as a process")
+		}
+		if s.Resources.DockerArgs != "" {
+			r.warn("resources.docker_args is not acted on: the job runs as a process")
+		}
+	}
+	if s.QueueSettings != nil && s.QueueSettings.JobTier != "" {
+		r.warn("queue_settings.job_tier %s is not acted on: it is for serverless compute", s.QueueSettings.JobTier)
+	}
+	if d := s.Distribution; d != nil && strings.EqualFold(d.DistributionType, "Mpi") {
+		r.warn("distribution mpi: the processes are started with OMPI_COMM_WORLD_* set, not by mpirun")
+	}
+	for _, k := range slices.Sorted(maps.Keys(s.Extra)) {
+		if v := string(s.Extra[k]); v != "null" && v != "{}" && v != "[]" && v != `""` && k != "status" && k != "parameters" && k != "componentId" {
+			r.warn("%s is kept and not acted on", k)
+		}
+	}
+}
+
+// blobKey is the key in our store that a URL of the blob door names, whatever name the server had then.
+func blobKey(uri string) (string, bool) {
+	u, err := url.Parse(uri)
+	if err != nil {
+		return "", false
+	}
+	rest, ok := strings.CutPrefix(u.Path, "/blob/")
+	if !ok || rest == "" || strings.Contains("/"+rest+"/", "/../") {
+		return "", false
+	}
+	return strings.TrimRight(rest, "/"), true
+}
+
+// ownKey is blobKey for URLs of this server only.
+func (c *Control) ownKey(uri string) (string, bool) {
+	own, err := url.Parse(c.URL())
+	if err != nil {
+		return "", false
+	}
+	u, err := url.Parse(uri)
+	if err != nil || u.Port() != own.Port() || (u.Hostname() != own.Hostname() && u.Hostname() != "localhost" && u.Hostname() != "127.0.0.1") {
+		return "", false
+	}
+	return blobKey(uri)
+}
+
+func hasScheme(uri string, schemes ...string) bool {
+	s, _, ok := strings.Cut(uri, "://")
+	return ok && slices.Contains(schemes, strings.ToLower(s))
+}

@@ -1,0 +1,246 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/catalog"
+	"github.com/trainyard/trainyard/internal/scale"
+	"github.com/trainyard/trainyard/internal/store"
+)
+
+// scaleLoop lets every cluster have the nodes that its work asks for. It wakes when something changes and when an idle node's time is up.
+func (c *Control) scaleLoop(ctx context.Context) error {
+	idle := map[trainyard.NodeID]time.Time{}
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-c.scale.C():
+		case <-timer.C:
+		}
+		again, err := c.scaleAll(ctx, idle)
+		if err != nil {
+			return err
+		}
+		timer.Reset(again)
+	}
+}
+
+// scaleAll looks at every cluster once and says when to look again at the latest.
+func (c *Control) scaleAll(ctx context.Context, idle map[trainyard.NodeID]time.Time) (time.Duration, error) {
+	comps, err := c.Store.Computes(ctx, trainyard.Scope{})
+	if err != nil {
+		return 0, err
+	}
+	nodes := map[trainyard.ComputeKey][]*trainyard.Node{}
+	for _, n := range c.Store.AllNodes() {
+		nodes[n.Compute] = append(nodes[n.Compute], n)
+	}
+	again := time.Hour
+	var errs []error
+	for _, comp := range comps {
+		if comp.Spec.ComputeType != trainyard.ComputeCluster {
+			continue
+		}
+		at, err := c.scaleOne(ctx, comp, nodes[comp.Key()], idle)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("scale %s: %w", comp.Name, err))
+		}
+		if !at.IsZero() {
+			again = min(again, max(time.Millisecond, at.Sub(c.Now())))
+		}
+	}
+	return again, errors.Join(errs...)
+}
+
+func (c *Control) scaleOne(ctx context.Context, comp *trainyard.Compute, nodes []*trainyard.Node, idle map[trainyard.NodeID]time.Time) (time.Time, error) {
+	d := c.demand(comp, nodes, idle)
+	s := scale.Decide(d)
+	if comp.Deleting && len(nodes) == 0 {
+		return s.Again, c.finishDelete(ctx, comp.Key())
+	}
+	if s.Add == 0 && len(s.Remove) == 0 && comp.Wanted == s.Wanted && comp.WantedWhy.Code == s.Why.Code {
+		return s.Again, nil
+	}
+	err := c.Store.Update(ctx, func(tx *store.Tx) error { return c.resize(tx, comp.Key(), s) })
+	if s.Add > 0 || len(s.Remove) > 0 {
+		for _, id := range s.Remove {
+			c.nodes.bump(id)
+		}
+		c.fleets.bump(comp.Where)
+	}
+	return s.Again, err
+}
+
+// demand is what the scaler sees. When a node became idle is remembered in idle, not stored: after a restart its time begins anew.
+func (c *Control) demand(comp *trainyard.Compute, nodes []*trainyard.Node, idle map[trainyard.NodeID]time.Time) trainyard.Demand {
+	d := trainyard.Demand{Now: c.Now(), Stopped: comp.Stopped, Deleting: comp.Deleting, Idle: idleDefault}
+	if s := comp.Spec.Properties.ScaleSettings; s != nil {
+		d.Min, d.Max = s.MinNodeCount, s.MaxNodeCount
+		if t, err := trainyard.ParseISODuration(s.NodeIdleTimeBeforeScaleDown); err == nil {
+			d.Idle = t
+		}
+	}
+	for _, q := range c.Store.QueueOf(comp.Key()) {
+		d.Queued = append(d.Queued, q.Nodes)
+	}
+	for _, n := range nodes {
+		if n.State == trainyard.NodeLeaving {
+			delete(idle, n.ID)
+			continue
+		}
+		age := trainyard.NodeAge{ID: n.ID, State: c.stateOf(n)}
+		if age.State != trainyard.NodeIdle {
+			delete(idle, n.ID)
+		} else {
+			if idle[n.ID].IsZero() {
+				idle[n.ID] = d.Now
+			}
+			age.IdleFrom = idle[n.ID]
+		}
+		d.Nodes = append(d.Nodes, age)
+	}
+	return d
+}
+
+// resize writes a decision down: new nodes as creating, idle ones as leaving if they still are idle.
+func (c *Control) resize(tx *store.Tx, key trainyard.ComputeKey, s trainyard.Scale) error {
+	comp, err := tx.Compute(key)
+	if err != nil {
+		return nil // deleted meanwhile
+	}
+	now := c.Now()
+	for range s.Add {
+		n := &trainyard.Node{ID: newNodeID(strings.ToLower(comp.Name)), Compute: key, State: trainyard.NodeCreating, Size: comp.Spec.Properties.VMSize, Created: now,
+			Reason: trainyard.Reason{Code: s.Why.Code, Message: s.Why.Message, Since: now}}
+		if err := tx.PutNode(n); err != nil {
+			return err
+		}
+		tx.Event(c.event(comp.Scope, "node", string(n.ID), "creating", "", s.Why.Message))
+	}
+	for _, id := range s.Remove {
+		n, err := tx.Node(id)
+		if err != nil || n.State == trainyard.NodeLeaving || c.holds(id) {
+			continue
+		}
+		if err := n.MoveTo(trainyard.NodeLeaving, s.Why, now); err != nil {
+			return err
+		}
+		if err := tx.PutNode(n); err != nil {
+			return err
+		}
+		tx.Event(c.event(comp.Scope, "node", string(id), "leaving", "", s.Why.Message))
+	}
+	if comp.Wanted != s.Wanted {
+		comp.Resized = now
+	}
+	comp.Wanted, comp.WantedWhy = s.Wanted, s.Why
+	comp.WantedWhy.Since = now
+	return tx.PutCompute(comp)
+}
+
+// FleetWanted is every machine that a location should have; it waits until that is newer than after. A leaving node is wanted until its
+// agent has let go of it, so that nothing is cut off.
+func (c *Control) FleetWanted(ctx context.Context, location string, after int64) (trainyard.FleetWanted, error) {
+	w := trainyard.FleetWanted{Rev: c.fleets.wait(ctx, location, after, pollHold)}
+	if err := ctx.Err(); err != nil {
+		return w, err
+	}
+	comps, err := c.Store.Computes(ctx, trainyard.Scope{})
+	if err != nil {
+		return w, err
+	}
+	here := map[trainyard.ComputeKey]*trainyard.Compute{}
+	for _, comp := range comps {
+		if comp.Where == location && comp.Spec.ComputeType == trainyard.ComputeCluster {
+			here[comp.Key()] = comp
+		}
+	}
+	for _, n := range c.Store.AllNodes() {
+		comp := here[n.Compute]
+		if comp == nil || n.State == trainyard.NodeLeaving {
+			continue
+		}
+		size, ok := catalog.Size(n.Size)
+		if !ok {
+			continue
+		}
+		token, err := c.JoinToken(n.ID)
+		if err != nil {
+			return w, err
+		}
+		w.Machines = append(w.Machines, trainyard.MachineSpec{ID: n.ID, Compute: n.Compute, Size: size, Token: token})
+	}
+	return w, nil
+}
+
+// FleetReport takes note of what a fleet saw and did: nodes that are gone, and why machines could not be had.
+func (c *Control) FleetReport(ctx context.Context, r trainyard.FleetReport) error {
+	there := map[trainyard.NodeID]bool{}
+	for _, m := range r.Machines {
+		there[m.ID] = true
+	}
+	for _, n := range c.Store.AllNodes() {
+		comp, err := c.Store.Compute(ctx, n.Compute)
+		if err != nil || comp.Where != r.Location || comp.Spec.ComputeType != trainyard.ComputeCluster {
+			continue
+		}
+		gone := slices.Contains(r.Stopped, n.ID) || (n.State == trainyard.NodeLeaving && !there[n.ID])
+		if !gone {
+			continue
+		}
+		if err := c.nodeGone(ctx, n.ID, n.Reason.Message); err != nil {
+			return err
+		}
+		if comp.Deleting {
+			if err := c.finishDelete(ctx, comp.Key()); err != nil {
+				return err
+			}
+		}
+	}
+	return c.noteFailures(ctx, r)
+}
+
+// noteFailures keeps on each compute why its machines could not be had, and forgets it when all could.
+func (c *Control) noteFailures(ctx context.Context, r trainyard.FleetReport) error {
+	failed := map[trainyard.ComputeKey]string{}
+	for id, why := range r.Failed {
+		if n, err := c.Store.Node(ctx, id); err == nil {
+			failed[n.Compute] = why
+		}
+	}
+	comps, err := c.Store.Computes(ctx, trainyard.Scope{})
+	if err != nil {
+		return err
+	}
+	for _, comp := range comps {
+		why := failed[comp.Key()]
+		if comp.Where != r.Location || (why == "" && len(comp.Errors) == 0) || (why != "" && slices.Contains(comp.Errors, why)) {
+			continue
+		}
+		err := c.Store.Update(ctx, func(tx *store.Tx) error {
+			comp, err := tx.Compute(comp.Key())
+			if err != nil {
+				return nil
+			}
+			comp.Errors = nil
+			if why != "" {
+				comp.Errors = []string{why}
+				tx.Event(c.event(comp.Scope, "compute", comp.Name, "node failed", "", why))
+			}
+			return tx.PutCompute(comp)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

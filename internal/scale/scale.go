@@ -1,0 +1,108 @@
+// Package scale decides how many nodes a cluster should have. It is a pure function of a demand and a time passed in; it starts and
+// stops nothing.
+package scale
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/trainyard/trainyard"
+)
+
+// Decide wants a node for every task that runs or waits, within the cluster's bounds, and lets go of nodes that were idle for the
+// cluster's idle time. Nodes that run something are never let go.
+func Decide(d trainyard.Demand) trainyard.Scale {
+	low, high := d.Min, max(d.Max, d.Min)
+	if d.Stopped || d.Deleting {
+		low, high = 0, 0
+	}
+	busy, idle, coming, present := tally(d.Nodes)
+	waiting := waits(d.Queued, high)
+	need := min(max(busy+waiting, low), high)
+	out := trainyard.Scale{Wanted: max(need, busy), Why: why(d, busy, waiting, need)}
+	if missing := need - busy - len(idle) - coming; missing > 0 {
+		out.Add = min(missing, max(high-present, 0))
+	}
+	spare := busy + len(idle) + coming - need
+	keep := d.Idle
+	if high == 0 {
+		keep = 0
+	}
+	for _, n := range idle {
+		if spare <= 0 {
+			break
+		}
+		at := n.IdleFrom.Add(keep)
+		if d.Now.Before(at) {
+			if out.Again.IsZero() || at.Before(out.Again) {
+				out.Again = at
+			}
+			out.Wanted++
+			continue
+		}
+		out.Remove = append(out.Remove, n.ID)
+		spare--
+	}
+	if high == 0 {
+		out.Remove = append(out.Remove, notYet(d.Nodes)...)
+	}
+	return out
+}
+
+// tally sorts the nodes: at work, idle, on their way; present counts unusable ones too, which take room until they are gone.
+func tally(nodes []trainyard.NodeAge) (busy int, idle []trainyard.NodeAge, coming, present int) {
+	for _, n := range nodes {
+		present++
+		switch n.State {
+		case trainyard.NodeRunning, trainyard.NodePreparing:
+			busy++
+		case trainyard.NodeIdle:
+			idle = append(idle, n)
+		case trainyard.NodeCreating:
+			coming++
+		}
+	}
+	return busy, idle, coming, present
+}
+
+// waits counts the nodes that waiting jobs ask for, stopping at what the cluster could ever give. Jobs larger than it ask for nothing.
+func waits(gangs []int, high int) int {
+	n := 0
+	for _, g := range gangs {
+		if g > high {
+			continue
+		}
+		if n += g; n >= high {
+			return n
+		}
+	}
+	return n
+}
+
+func notYet(nodes []trainyard.NodeAge) []trainyard.NodeID {
+	var out []trainyard.NodeID
+	for _, n := range nodes {
+		if n.State == trainyard.NodeCreating || n.State == trainyard.NodeUnusable {
+			out = append(out, n.ID)
+		}
+	}
+	return out
+}
+
+func why(d trainyard.Demand, busy, waiting, need int) trainyard.Reason {
+	switch {
+	case d.Deleting:
+		return trainyard.Reason{Code: "Deleting", Message: "the compute is being deleted"}
+	case d.Stopped:
+		return trainyard.Reason{Code: "Stopped", Message: "the compute was stopped"}
+	case busy+waiting > need:
+		return trainyard.Reason{Code: "AtMaximumNodes", Message: fmt.Sprintf("%d busy and %d asked for, at most %d allowed", busy, waiting, d.Max)}
+	case waiting > 0:
+		return trainyard.Reason{Code: "Demand", Message: fmt.Sprintf("%d busy and %d asked for by waiting jobs", busy, waiting)}
+	case busy > 0:
+		return trainyard.Reason{Code: "Busy", Message: fmt.Sprintf("%d busy", busy)}
+	case need > 0:
+		return trainyard.Reason{Code: "AtMinimumNodes", Message: fmt.Sprintf("at least %d asked for by min_instances", d.Min)}
+	}
+	return trainyard.Reason{Code: "Idle", Message: fmt.Sprintf("no work; idle nodes go after %s", d.Idle.Round(time.Second))}
+}

@@ -1,0 +1,90 @@
+package scale
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/trainyard/trainyard"
+)
+
+var now = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+
+func n(id string, state trainyard.NodeState, idleFor time.Duration) trainyard.NodeAge {
+	a := trainyard.NodeAge{ID: trainyard.NodeID(id), State: state}
+	if state == trainyard.NodeIdle {
+		a.IdleFrom = now.Add(-idleFor)
+	}
+	return a
+}
+
+func TestDecide(t *testing.T) {
+	idle, busy, creating := trainyard.NodeIdle, trainyard.NodeRunning, trainyard.NodeCreating
+	tests := []struct {
+		name   string
+		d      trainyard.Demand
+		add    int
+		remove int
+		again  time.Duration // after now; 0: never
+	}{
+		{"a waiting job brings a node", trainyard.Demand{Max: 4, Queued: []int{1}}, 1, 0, 0},
+		{"a gang brings all its nodes", trainyard.Demand{Max: 4, Queued: []int{3}}, 3, 0, 0},
+		{"never more than the maximum", trainyard.Demand{Max: 2, Queued: []int{1, 1, 1, 1}, Nodes: []trainyard.NodeAge{n("a", busy, 0)}}, 1, 0, 0},
+		{"nodes on their way count", trainyard.Demand{Max: 4, Queued: []int{1, 1}, Nodes: []trainyard.NodeAge{n("a", creating, 0), n("b", creating, 0)}}, 0, 0, 0},
+		{"a gang larger than the cluster brings nothing", trainyard.Demand{Max: 2, Queued: []int{5}}, 0, 0, 0},
+		{"the minimum is kept without work", trainyard.Demand{Min: 2, Max: 4}, 2, 0, 0},
+		{"an idle node stays for its idle time", trainyard.Demand{Max: 4, Idle: time.Minute, Nodes: []trainyard.NodeAge{n("a", idle, 20*time.Second)}}, 0, 0, 40 * time.Second},
+		{"and goes after it", trainyard.Demand{Max: 4, Idle: time.Minute, Nodes: []trainyard.NodeAge{n("a", idle, time.Minute)}}, 0, 1, 0},
+		{"but not below the minimum", trainyard.Demand{Min: 1, Max: 4, Idle: time.Minute, Nodes: []trainyard.NodeAge{n("a", idle, time.Hour), n("b", idle, time.Hour)}}, 0, 1, 0},
+		{"an idle node that a waiting job will take stays", trainyard.Demand{Max: 4, Idle: time.Minute, Queued: []int{1}, Nodes: []trainyard.NodeAge{n("a", idle, time.Hour)}}, 0, 0, 0},
+		{"stopping lets idle nodes go at once and leaves busy ones", trainyard.Demand{Max: 4, Stopped: true, Idle: time.Hour, Nodes: []trainyard.NodeAge{n("a", idle, 0), n("b", busy, 0)}}, 0, 1, 0},
+		{"deleting takes nodes that have not come yet away", trainyard.Demand{Max: 4, Deleting: true, Queued: []int{1}, Nodes: []trainyard.NodeAge{n("a", creating, 0)}}, 0, 1, 0},
+		{"an unusable node takes room until it is gone", trainyard.Demand{Max: 1, Queued: []int{1}, Nodes: []trainyard.NodeAge{n("a", trainyard.NodeUnusable, 0)}}, 0, 0, 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.d.Now = now
+			s := Decide(tt.d)
+			if s.Add != tt.add || len(s.Remove) != tt.remove {
+				t.Errorf("add %d remove %v, want %d and %d", s.Add, s.Remove, tt.add, tt.remove)
+			}
+			var again time.Duration
+			if !s.Again.IsZero() {
+				again = s.Again.Sub(now)
+			}
+			if again != tt.again {
+				t.Errorf("look again after %s, want %s", again, tt.again)
+			}
+			if s.Why.Message == "" {
+				t.Error("no reason given")
+			}
+		})
+	}
+}
+
+func TestProperties(t *testing.T) {
+	states := []trainyard.NodeState{trainyard.NodeIdle, trainyard.NodeRunning, trainyard.NodePreparing, trainyard.NodeCreating, trainyard.NodeUnusable}
+	rapid.Check(t, func(t *rapid.T) {
+		d := trainyard.Demand{Now: now, Min: rapid.IntRange(0, 3).Draw(t, "min"), Idle: time.Minute, Queued: rapid.SliceOfN(rapid.IntRange(1, 4), 0, 6).Draw(t, "queued")}
+		d.Max = d.Min + rapid.IntRange(0, 6).Draw(t, "more")
+		d.Stopped = rapid.Bool().Draw(t, "stopped")
+		for i := range rapid.IntRange(0, d.Max).Draw(t, "nodes") {
+			d.Nodes = append(d.Nodes, n(string(rune('a'+i)), rapid.SampledFrom(states).Draw(t, "state"), rapid.SampledFrom([]time.Duration{0, time.Hour}).Draw(t, "idle")))
+		}
+		s := Decide(d)
+		if s.Add < 0 || len(d.Nodes)+s.Add > max(d.Max, len(d.Nodes)) {
+			t.Fatalf("%d nodes and %d more with at most %d allowed", len(d.Nodes), s.Add, d.Max)
+		}
+		for _, id := range s.Remove {
+			for _, a := range d.Nodes {
+				if a.ID == id && (a.State == trainyard.NodeRunning || a.State == trainyard.NodePreparing) {
+					t.Fatalf("node %s works and would be let go", id)
+				}
+			}
+		}
+		if s.Add > 0 && len(s.Remove) > 0 {
+			t.Fatalf("adds %d and removes %v at once", s.Add, s.Remove)
+		}
+	})
+}

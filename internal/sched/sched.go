@@ -1,0 +1,206 @@
+// Package sched decides which waiting job goes to which nodes. It is a pure function of a snapshot: no clock, no I/O, no randomness, no
+// log, so that last month's queue can be replayed. It does not decide how many nodes there should be; package scale does.
+package sched
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/trainyard/trainyard"
+)
+
+// Decide places what can be placed and says why the rest waits. Each compute's queue is served strictly in its order (priority, then
+// submission): a gang at the head keeps the free nodes until it has all it needs, so that small jobs never starve a large one. A job
+// that could never fit is passed over with a reason that says so. Cost is linear in nodes and queued jobs.
+func Decide(s trainyard.Snapshot) trainyard.Plan {
+	var plan trainyard.Plan
+	for i := range s.Computes {
+		decide(&s.Computes[i], s, &plan)
+	}
+	return plan
+}
+
+// decide serves one queue.
+func decide(c *trainyard.ComputeView, s trainyard.Snapshot, plan *trainyard.Plan) {
+	if len(c.Queue) == 0 {
+		return
+	}
+	room := newRoom(c)
+	var blocked *trainyard.Reason // why the head, and so everything behind it, waits
+	never := map[int]*trainyard.Reason{}
+	plan.Waiting = slices.Grow(plan.Waiting, len(c.Queue))
+	if c.Stopped || c.Deleting {
+		blocked = stopped(c)
+	}
+	for i := range c.Queue {
+		q := &c.Queue[i]
+		if c.Exclusive && q.Nodes > c.MaxNodes {
+			if never[q.Nodes] == nil {
+				never[q.Nodes] = tooLarge(c, q.Nodes)
+			}
+			plan.Waiting = append(plan.Waiting, trainyard.Waiting{Job: q.Key, Reason: never[q.Nodes]})
+			continue
+		}
+		if blocked == nil {
+			if p, ok := room.take(q); ok {
+				plan.Placed = append(plan.Placed, p)
+				continue
+			}
+			blocked = full(c, q, room.free())
+		}
+		plan.Waiting = append(plan.Waiting, trainyard.Waiting{Job: q.Key, Reason: blocked})
+	}
+}
+
+// room is what is free on a compute while its queue is served.
+type room struct {
+	nodes []slot
+	next  int  // nodes before it are full
+	whole bool // one task takes a whole node
+}
+
+type slot struct {
+	node *trainyard.NodeView
+	free int
+}
+
+func newRoom(c *trainyard.ComputeView) *room {
+	r := &room{whole: c.Exclusive}
+	for i := range c.Nodes {
+		n := &c.Nodes[i]
+		if n.State.Usable() && n.Free.Slots > 0 {
+			r.nodes = append(r.nodes, slot{n, n.Free.Slots})
+		}
+	}
+	return r
+}
+
+// free counts the tasks that could start now.
+func (r *room) free() int {
+	n := 0
+	for _, s := range r.nodes[r.next:] {
+		n += s.free
+	}
+	return n
+}
+
+// take finds room for all of a gang, or leaves everything as it was. On a shared node a gang larger than the node takes the whole of it.
+func (r *room) take(q *trainyard.QueuedJob) (trainyard.Placement, bool) {
+	p := trainyard.Placement{Job: q.Key}
+	if r.whole {
+		if len(r.nodes)-r.next < q.Nodes {
+			return p, false
+		}
+		for range q.Nodes {
+			n := r.nodes[r.next].node
+			r.next++
+			p.Nodes, p.Epochs = append(p.Nodes, n.ID), append(p.Epochs, n.Epoch)
+		}
+		return p, true
+	}
+	for i := r.next; i < len(r.nodes); i++ {
+		s := &r.nodes[i]
+		need := min(q.Nodes, s.node.All.Slots)
+		if s.free < need {
+			continue
+		}
+		s.free -= need
+		for range q.Nodes {
+			p.Nodes, p.Epochs = append(p.Nodes, s.node.ID), append(p.Epochs, s.node.Epoch)
+		}
+		for r.next < len(r.nodes) && r.nodes[r.next].free == 0 {
+			r.next++
+		}
+		return p, true
+	}
+	return p, false
+}
+
+func stopped(c *trainyard.ComputeView) *trainyard.Reason {
+	if c.Deleting {
+		return &trainyard.Reason{Code: "ComputeDeleting", Message: fmt.Sprintf("%s is being deleted; cancel the job or submit it to another compute", c.Name)}
+	}
+	return &trainyard.Reason{Code: "ComputeStopped", Message: fmt.Sprintf("%s is stopped; start it with: trainyard compute start --name %s", c.Name, c.Name)}
+}
+
+func tooLarge(c *trainyard.ComputeView, nodes int) *trainyard.Reason {
+	return &trainyard.Reason{Code: "LargerThanCompute", Message: fmt.Sprintf(
+		"the job asks for %s and %s has at most %d; raise max_instances or lower resources.instance_count", count(nodes, "node"), c.Name, c.MaxNodes)}
+}
+
+// full says why the head of a queue cannot start.
+func full(c *trainyard.ComputeView, q *trainyard.QueuedJob, free int) *trainyard.Reason {
+	usable, starting, lost, busy := tally(c)
+	switch {
+	case !c.Exclusive && usable == 0:
+		return &trainyard.Reason{Code: "NoNode", Message: fmt.Sprintf("%s has no working node at the moment%s", c.Name, because(c))}
+	case !c.Exclusive:
+		return &trainyard.Reason{Code: "NoFreeSlot", Message: fmt.Sprintf("all places of %s are taken: %s", c.Name, running(busy))}
+	case len(c.Errors) > 0 && starting > 0:
+		return &trainyard.Reason{Code: "NodeFailed", Message: fmt.Sprintf("%s could not get a node and tries again: %s", c.Name, c.Errors[len(c.Errors)-1])}
+	case starting > 0:
+		return &trainyard.Reason{Code: "NodesStarting", Message: fmt.Sprintf("%s is starting %s%s", c.Name, count(starting, "node"), have(q, free))}
+	case lost > 0 && usable+lost >= c.MaxNodes:
+		return &trainyard.Reason{Code: "NodesUnusable", Message: fmt.Sprintf("%s of %s cannot be used: nothing was heard of them; they are being replaced", count(lost, "node"), c.Name)}
+	case len(c.Nodes) >= c.MaxNodes && c.MaxNodes > 0:
+		return &trainyard.Reason{Code: "AtMaximumNodes", Message: fmt.Sprintf("%s is at its maximum of %s; %s", c.Name, count(c.MaxNodes, "node"), running(busy)) + have(q, free)}
+	case c.MaxNodes == 0:
+		return &trainyard.Reason{Code: "AtMaximumNodes", Message: fmt.Sprintf("%s may have no nodes (max_instances is 0); raise it with: trainyard compute update --name %s --max-instances 1", c.Name, c.Name)}
+	}
+	return &trainyard.Reason{Code: "ScalingUp", Message: fmt.Sprintf("%s has %s and is about to grow%s", c.Name, count(len(c.Nodes), "node"), have(q, free))}
+}
+
+// tally counts a compute's nodes and names the jobs on them.
+func tally(c *trainyard.ComputeView) (usable, starting, lost int, busy []string) {
+	for i := range c.Nodes {
+		n := &c.Nodes[i]
+		switch {
+		case n.State == trainyard.NodeCreating:
+			starting++
+		case n.State.Usable():
+			usable++
+		case n.State == trainyard.NodeUnusable:
+			lost++
+		}
+		for _, j := range n.Jobs {
+			if len(busy) < 4 && !slices.Contains(busy, j) {
+				busy = append(busy, j)
+			}
+		}
+	}
+	return usable, starting, lost, busy
+}
+
+func running(jobs []string) string {
+	switch len(jobs) {
+	case 0:
+		return "its nodes are on their way out"
+	case 1:
+		return "job " + jobs[0] + " is there"
+	case 4:
+		return "jobs " + strings.Join(jobs[:3], ", ") + " and others are there"
+	}
+	return "jobs " + strings.Join(jobs[:len(jobs)-1], ", ") + " and " + jobs[len(jobs)-1] + " are there"
+}
+
+func have(q *trainyard.QueuedJob, free int) string {
+	if q.Nodes == 1 {
+		return ""
+	}
+	return fmt.Sprintf("; job %s needs %s at once, %d free now", q.Name, count(q.Nodes, "node"), free)
+}
+
+func because(c *trainyard.ComputeView) string {
+	if len(c.Errors) == 0 {
+		return ""
+	}
+	return ": " + c.Errors[len(c.Errors)-1]
+}
+
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

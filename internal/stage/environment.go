@@ -1,0 +1,134 @@
+package stage
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/trainyard/trainyard"
+)
+
+// recipeVersion goes into every environment's key: raise it when the same file would be built differently.
+const recipeVersion = "1"
+
+// installed is the part of an environment's entry that holds the environment.
+const installed = "env"
+
+// stageEnvironment finds or builds the task's environment, and puts the task's own Python on top of it. A task that names no packages
+// gets the node's Python as it is.
+func (s *Stager) stageEnvironment(ctx context.Context, t trainyard.Task, w *work) error {
+	plan := t.Environment
+	if plan == nil || strings.TrimSpace(plan.CondaFile) == "" {
+		p, err := s.python.main(ctx)
+		if err != nil || p == nil {
+			return err
+		}
+		w.facts.Layer = layerOf(p)
+		return w.facts.Layer.make(ctx, filepath.Join(w.folder, pythonPart))
+	}
+	return w.span(trainyard.SpanEnvironment, func() (string, error) {
+		g, vars, err := s.environment(ctx, plan, w)
+		if err != nil {
+			return "", s.local(err, trainyard.ClassEnvironment, s.env.dir, 0)
+		}
+		w.facts.Vars = vars
+		w.facts.Layer = sharedLayer(filepath.Join(g.dir, installed), g.rec.Python)
+		if err := w.facts.Layer.make(ctx, filepath.Join(w.folder, pythonPart)); err != nil {
+			return "", err
+		}
+		note := noteOf(g, fmt.Sprintf("built in %.1f s", g.rec.Took.Seconds()))
+		return strings.Join(slices.DeleteFunc([]string{note, g.rec.Note}, func(s string) bool { return s == "" }), "; "), nil
+	})
+}
+
+// sharedLayer stands on a built environment. One that conda built has an interpreter of its own, which sees its packages by itself.
+func sharedLayer(root string, p *interpreter) *layer {
+	if !p.Venv {
+		return &layer{Base: p.Base, Version: p.Version, Shared: root, System: true, Conda: true}
+	}
+	return &layer{Base: p.Base, Version: p.Version, Shared: root, Sites: []string{sitePackages(root, p.minor())}}
+}
+
+// sitePackages is where the packages of a virtual environment are.
+func sitePackages(root, minor string) string {
+	if runtime.GOOS == "windows" {
+		return filepath.Join(root, "Lib", "site-packages")
+	}
+	return filepath.Join(root, "lib", "python"+minor, "site-packages")
+}
+
+// environment finds or builds what a plan asks for.
+func (s *Stager) environment(ctx context.Context, plan *trainyard.EnvironmentPlan, w *work) (got, map[string]string, error) {
+	r, err := parseRecipe(plan.CondaFile)
+	if err != nil {
+		return got{}, nil, fault(trainyard.ClassEnvironment, "environment %q: %v", plan.Name, err)
+	}
+	b := &builder{stager: s, w: w, name: plan.Name, recipe: r, text: plan.CondaFile}
+	parts := []string{recipeVersion, runtime.GOOS, runtime.GOARCH}
+	if len(r.Conda) > 0 {
+		if b.conda = condaTool(); b.conda == "" {
+			return got{}, nil, fault(trainyard.ClassEnvironment, "environment %q needs conda for %s, which no Python package index has, and this node has none of "+
+				"micromamba, mamba and conda on its PATH; install micromamba on the node, or take these packages out of the conda file",
+				plan.Name, strings.Join(r.Conda, ", "))
+		}
+		parts = append(parts, "conda", plan.CondaFile)
+	} else {
+		if b.python, b.warning, err = s.python.pick(ctx, r.Python); err != nil {
+			return got{}, nil, environmentFault(plan.Name, err)
+		}
+		parts = append(parts, b.python.Base, b.python.Version, r.Python.String())
+		parts = append(parts, r.Lines...)
+	}
+	key := keyOf(parts...)
+	log := &tail{path: s.env.path(key, ".log"), to: w.p}
+	waited := false
+	g, err := s.env.get(ctx, order{
+		key: key, what: "environment " + plan.Name, task: w.folder,
+		good: func(dir string, rec record) bool {
+			return rec.Python != nil && isThere(filepath.Join(dir, installed, binDir))
+		},
+		wait: func() {
+			waited = true
+			w.say("waiting for another job's build of environment %s", plan.Name)
+			log.pump()
+		},
+		build: func(ctx context.Context, dir string) (record, error) {
+			w.say("building environment %s", plan.Name)
+			b.dir, b.tail = dir, log
+			return b.build(ctx)
+		},
+	})
+	if waited {
+		log.finish()
+	}
+	return g, r.Vars, err
+}
+
+func isThere(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// condaTool is the first program on PATH that installs conda packages, or "".
+func condaTool() string {
+	for _, name := range []string{"micromamba", "mamba", "conda"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	return ""
+}
+
+// environmentFault names the environment in an error that ends a task.
+func environmentFault(name string, err error) error {
+	if c := trainyard.ClassOf(err); c != "" && !errors.Is(err, context.Canceled) {
+		return fault(c, "environment %q: %v", name, err)
+	}
+	return err
+}

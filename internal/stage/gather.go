@@ -1,0 +1,144 @@
+package stage
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/trainyard/trainyard"
+)
+
+// gather lists files to upload. It follows links only as far as the task's own folder goes, and reads nothing that could make it wait.
+type gather struct {
+	home    string // the task's folder, links resolved
+	files   []upload
+	skipped map[string][]string // what was left out, by why
+	errs    []error
+	links   int // followed so far
+}
+
+// take lists what is at dir: a folder with all below it, or one file. key is where it goes; for a file that was to be a folder, the file
+// goes into the folder, and a folder that was to be a file goes there as a folder.
+func (g *gather) take(dir, key string, file bool) {
+	key = strings.TrimSuffix(key, "/")
+	info, err := os.Lstat(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	if err == nil && !file && info.Mode().IsRegular() {
+		key += "/" + filepath.Base(dir)
+	}
+	g.visit(dir, key, nil)
+}
+
+// visit lists one path. above are the real folders on the way to it, so that a link to one of them does not go round for ever.
+func (g *gather) visit(at, key string, above []string) {
+	info, err := os.Lstat(at)
+	if err == nil && info.Mode()&fs.ModeSymlink != 0 {
+		if at, info, err = g.follow(at); info == nil && err == nil {
+			return
+		}
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return
+	case err != nil:
+		g.fail(key, err)
+	case info.IsDir():
+		g.folder(at, key, above)
+	case info.Mode().IsRegular():
+		if f, err := openPlain(at); err != nil {
+			g.fail(key, err)
+		} else {
+			f.Close()
+			g.files = append(g.files, upload{at, key, info.Size()})
+		}
+	default:
+		g.skip("sockets, pipes and devices", key)
+	}
+}
+
+// follow resolves a link. It returns neither info nor error for one that is left out.
+func (g *gather) follow(link string) (string, fs.FileInfo, error) {
+	const most = 10000 // folders full of links to each other have more paths than there is time
+	if g.links++; g.links > most {
+		g.skip(fmt.Sprintf("links after the first %d", most), link)
+		return "", nil, nil
+	}
+	real, err := filepath.EvalSymlinks(link)
+	if err != nil {
+		g.skip("links that lead nowhere", link)
+		return "", nil, nil
+	}
+	if rel, err := filepath.Rel(g.home, real); err != nil || !filepath.IsLocal(rel) {
+		g.skip("links to what is outside the job's folder", link)
+		return "", nil, nil
+	}
+	info, err := os.Lstat(real)
+	return real, info, err
+}
+
+func (g *gather) folder(dir, key string, above []string) {
+	real, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		g.fail(key, err)
+		return
+	}
+	if slices.Contains(above, real) {
+		g.skip("links to a folder that holds them", key)
+		return
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		g.fail(key, err)
+		return
+	}
+	above = append(slices.Clip(above), real)
+	for _, e := range entries {
+		g.visit(filepath.Join(dir, e.Name()), path.Join(key, e.Name()), above)
+	}
+}
+
+// skip notes something that is not uploaded.
+func (g *gather) skip(why, what string) {
+	if g.skipped == nil {
+		g.skipped = map[string][]string{}
+	}
+	g.skipped[why] = append(g.skipped[why], path.Base(filepath.ToSlash(what)))
+}
+
+// fail notes something that cannot be read. The rest is uploaded all the same.
+func (g *gather) fail(key string, err error) {
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	g.errs = append(g.errs, &trainyard.ClassError{Class: trainyard.ClassData, Err: fmt.Errorf("output %s cannot be read: %w", path.Base(key), err)})
+}
+
+// notes says what was left out, in words.
+func (g *gather) notes() []string {
+	var out []string
+	for why, names := range g.skipped {
+		const some = 5
+		list := strings.Join(names[:min(some, len(names))], ", ")
+		if len(names) > some {
+			list += fmt.Sprintf(" and %d more", len(names)-some)
+		}
+		out = append(out, fmt.Sprintf("not uploaded: %s (%s)", why, list))
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (g *gather) total() int64 {
+	var n int64
+	for _, f := range g.files {
+		n += f.size
+	}
+	return n
+}

@@ -1,0 +1,47 @@
+package stage
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// inGroup makes a tool the leader of a group that is ended as one, and dies with this process.
+func inGroup(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.WaitDelay = 5 * time.Second
+}
+
+// groupCPU is the time that the processes of a group have computed so far, in clock ticks as a Duration: it says that they work, not how
+// much.
+func groupCPU(pgid int) (time.Duration, bool) {
+	procs, err := os.ReadDir("/proc")
+	if err != nil {
+		return 0, false
+	}
+	var ticks int64
+	for _, p := range procs {
+		if p.Name()[0] < '0' || p.Name()[0] > '9' {
+			continue
+		}
+		stat, err := os.ReadFile("/proc/" + p.Name() + "/stat")
+		if err != nil {
+			continue
+		}
+		fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
+		if len(fields) < 15 || string(fields[2]) != strconv.Itoa(pgid) { // fields from "state" on: pgrp is the third
+			continue
+		}
+		for _, f := range fields[11:15] { // utime, stime, cutime, cstime
+			n, _ := strconv.ParseInt(string(f), 10, 64)
+			ticks += n
+		}
+	}
+	return time.Duration(ticks), true
+}
+
+const exeSuffix = ""

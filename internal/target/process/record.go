@@ -1,0 +1,144 @@
+package process
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/trainyard/trainyard"
+)
+
+// The files of a task; the package comment says what each is for.
+const (
+	taskFile = "task"
+	logFile  = "log"
+	stopFile = "stop.json"
+	endFile  = "end.json"
+	tmpDir   = "tmp"
+	longFile = "command" // the command, where it is too long for an argument
+)
+
+// record is which process is the task's. It is written in one piece shorter than a page, so it is there whole or not at all.
+type record struct {
+	ID       trainyard.TaskID `json:"id"`
+	Pid      int              `json:"pid"`
+	PidStart uint64           `json:"pidStart"` // with Boot it names the process for ever, however often the pid is given out again
+	Boot     string           `json:"boot"`
+	Started  time.Time        `json:"started"`
+	LimitMB  int64            `json:"limitMB,omitempty"` // memory, where it is held
+	Note     string           `json:"note,omitempty"`
+	Groups   groups           `json:"groups"`
+}
+
+// groups are the cgroups of a task, as paths. Empty: none.
+type groups struct {
+	Tree   string `json:"tree,omitempty"`
+	Memory string `json:"memory,omitempty"`
+	CPU    string `json:"cpu,omitempty"`
+	V2     bool   `json:"v2,omitempty"`    // Tree is of cgroup v2
+	MemV2  bool   `json:"memV2,omitempty"` // Memory is
+}
+
+// stopRecord is stop.json.
+type stopRecord struct {
+	At       time.Time `json:"at"`
+	Deadline time.Time `json:"deadline"`
+}
+
+// statusSize is how long the status is, at the beginning of the task file: "b\n" once the user's command was begun, followed by its exit
+// code and a line end when it was over.
+const statusSize = 16
+
+// status is what the task file says of the command.
+type status struct {
+	began bool
+	ended bool
+	code  int
+	at    time.Time // when it was last written
+}
+
+var noStatus = append(bytes.Repeat([]byte("-"), statusSize-1), '\n')
+
+func parseStatus(data []byte) status {
+	rest, began := bytes.CutPrefix(data[:min(len(data), statusSize-1)], []byte("b\n"))
+	if !began {
+		return status{}
+	}
+	line, _, whole := bytes.Cut(rest, []byte("\n"))
+	code, err := strconv.Atoi(string(line))
+	return status{began: true, ended: whole && err == nil, code: code}
+}
+
+// readTask reads a task file. ok is false if no process was recorded in it.
+func readTask(folder string) (s status, rec record, ok bool, err error) {
+	f, err := os.Open(filepath.Join(folder, taskFile))
+	if err != nil {
+		return status{}, record{}, false, err
+	}
+	defer f.Close()
+	buf := make([]byte, 4096)
+	n, err := f.Read(buf)
+	if err != nil && err != io.EOF {
+		return status{}, record{}, false, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return status{}, record{}, false, err
+	}
+	s = parseStatus(buf[:n])
+	s.at = info.ModTime()
+	ok = n > statusSize && json.Unmarshal(buf[statusSize:n], &rec) == nil
+	return s, rec, ok, nil
+}
+
+// writeRecord writes down which process is the task's.
+func writeRecord(f *os.File, rec record) error {
+	data, err := json.Marshal(rec)
+	if err != nil {
+		return fmt.Errorf("encode record: %w", err)
+	}
+	_, err = f.WriteAt(data, statusSize)
+	return err
+}
+
+// writeJSON writes v in one write, over what was there.
+func writeJSON(path string, v any) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", filepath.Base(path), err)
+	}
+	return os.WriteFile(path, data, 0o600)
+}
+
+// readJSON reads v; ok is false if the file is not there or was not written whole.
+func readJSON(path string, v any) (ok bool, err error) {
+	data, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return json.Unmarshal(data, v) == nil, nil
+}
+
+// removeAll is os.RemoveAll that also takes away what a task has locked against its own user.
+func removeAll(dir string) error {
+	err := os.RemoveAll(dir)
+	if err == nil {
+		return nil
+	}
+	_ = filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
+		if e != nil && e.IsDir() {
+			_ = os.Chmod(path, 0o700)
+		}
+		return nil
+	})
+	return os.RemoveAll(dir)
+}

@@ -1,0 +1,176 @@
+package process
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/trainyard/trainyard"
+)
+
+// longCommand is the length in bytes from which a command goes through a file: Linux takes 128 KiB in one argument, Windows less.
+const longCommand = 8000
+
+// launch is all that the operating system needs to make a task's process behind its gate.
+type launch struct {
+	id     trainyard.TaskID
+	name   string // of the folder, and of the cgroups
+	folder string
+	dir    string // working directory
+	argv   []string
+	env    []string
+	task   *os.File // where the shell writes the status
+	log    *os.File
+	limit  trainyard.Resources
+	hide   []string
+	keep   []string // reachable even below hide
+}
+
+func (l *launch) close() {
+	if l.log != nil {
+		l.log.Close()
+	}
+	if l.task != nil {
+		l.task.Close()
+	}
+}
+
+// Start makes the task's process at its gate, records it, and opens the gate.
+func (d *Driver) Start(ctx context.Context, t trainyard.Task) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	e, err := d.acquire(t.ID, true)
+	if err != nil {
+		return err
+	}
+	defer d.release(e, false)
+	if e.began {
+		return nil
+	}
+	if err := d.begin(e, t); err != nil {
+		return fmt.Errorf("start task %q: %w", t.ID, err)
+	}
+	d.signal()
+	return nil
+}
+
+// begin is Start for a task that has not begun and whose op lock is held. If it fails, the user's command did not run.
+func (d *Driver) begin(e *task, t trainyard.Task) error {
+	if info, err := os.Stat(t.Run.Dir); err != nil || !info.IsDir() {
+		return trainyard.Invalid("its working directory %q is not there or is not a folder", t.Run.Dir)
+	}
+	d.at("begin")
+	l, err := d.prepare(e.dir, t)
+	defer l.close()
+	if err != nil {
+		return errors.Join(err, removeAll(l.folder))
+	}
+	d.at("prepared")
+	p, rec, err := d.host.spawn(l)
+	if err != nil {
+		return errors.Join(err, removeAll(l.folder))
+	}
+	d.at("spawned")
+	rec.Started = time.Now()
+	if err := d.admit(p, l.task, rec); err != nil {
+		return errors.Join(err, p.cancel(), removeAll(l.folder))
+	}
+	d.at("opened")
+	d.mu.Lock()
+	e.rec, e.proc, e.began = rec, p, true
+	d.mu.Unlock()
+	d.follows.Add(1)
+	go d.follow(e)
+	return nil
+}
+
+// admit records the process, puts it into its cgroups and opens its gate, in this order: what is let through is known and held.
+func (d *Driver) admit(p *process, task *os.File, rec record) error {
+	if err := writeRecord(task, rec); err != nil {
+		return err
+	}
+	d.at("recorded")
+	if err := p.attach(); err != nil {
+		return err
+	}
+	d.at("attached")
+	return p.open()
+}
+
+// at is where tests die.
+func (d *Driver) at(step string) {
+	if d.step != nil {
+		d.step(step)
+	}
+}
+
+// prepare makes the task's folder. One that is there is of a start that never opened its gate: it goes, with the files that its process
+// may still hold open.
+func (d *Driver) prepare(name string, t trainyard.Task) (*launch, error) {
+	l := &launch{
+		id:     t.ID,
+		name:   name,
+		folder: d.path(name, ""),
+		dir:    t.Run.Dir,
+		argv:   shellArgs(d.shell, t.Run.Command),
+		limit:  t.Resources,
+		hide:   t.Run.Hide,
+	}
+	l.keep = []string{l.folder, l.dir}
+	if t.Run.LogDir != "" {
+		l.keep = append(l.keep, t.Run.LogDir)
+	}
+	l.env = d.taskEnv(l, t.Run.Env)
+	err := os.Mkdir(l.folder, 0o700)
+	if errors.Is(err, fs.ErrExist) {
+		if err = removeAll(l.folder); err == nil {
+			err = os.Mkdir(l.folder, 0o700)
+		}
+	}
+	if err != nil {
+		return l, err
+	}
+	if len(t.Run.Command) > longCommand {
+		path := filepath.Join(l.folder, longFile+scriptSuffix)
+		l.argv = shellFile(d.shell, path)
+		if err := os.WriteFile(path, []byte(t.Run.Command+"\n"), 0o600); err != nil {
+			return l, err
+		}
+	}
+	return l, l.makeFiles()
+}
+
+// makeFiles makes what every task's folder has.
+func (l *launch) makeFiles() (err error) {
+	if l.task, err = os.OpenFile(filepath.Join(l.folder, taskFile), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
+		return err
+	}
+	if _, err = l.task.WriteAt(noStatus, 0); err != nil {
+		return err
+	}
+	if l.log, err = os.OpenFile(filepath.Join(l.folder, logFile), os.O_WRONLY|os.O_APPEND|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
+		return err
+	}
+	return os.Mkdir(filepath.Join(l.folder, tmpDir), 0o700)
+}
+
+// taskEnv is the task's whole environment.
+func (d *Driver) taskEnv(l *launch, own map[string]string) []string {
+	all := maps.Clone(d.base)
+	for _, name := range tmpNames {
+		all[name] = filepath.Join(l.folder, tmpDir)
+	}
+	maps.Copy(all, own)
+	all[markName] = l.folder
+	env := make([]string, 0, len(all))
+	for k, v := range all {
+		env = append(env, k+"="+v)
+	}
+	return env
+}

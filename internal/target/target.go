@@ -1,0 +1,71 @@
+// Package target is the contract for running tasks: one folder below it per kind. A driver starts, observes and stops tasks that have
+// been staged; it knows nothing of jobs, queues, the store or the network door, and never waits for a task to end.
+//
+// For those who write a driver:
+//   - Every method is idempotent and keyed by task ID. The agent calls again after a crash, so "it has begun" must be known from what is
+//     on disk or in the engine, never from memory alone.
+//   - Start must be exactly-once across a crash at any instruction: either the user's process never ran, and a later Start runs it, or it
+//     ran, and a later Start does nothing.
+//   - Observe returns everything of ours or an error. Half a view makes the agent lose tasks.
+//   - A task outlives the agent. Its exit status is kept until Remove.
+//   - Stop and Remove of an unknown task are no errors.
+//   - targettest holds all this as one suite; a driver's test is one call of it.
+package target
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/trainyard/trainyard"
+)
+
+// Driver runs tasks on one place.
+type Driver interface {
+	// Capacity is what tasks may use here; it is the health check as well.
+	Capacity(ctx context.Context) (trainyard.Resources, error)
+	// Start begins the task, or does nothing if it has begun.
+	Start(ctx context.Context, t trainyard.Task) error
+	// Observe lists all tasks that the driver holds: whole or not at all.
+	Observe(ctx context.Context) ([]trainyard.Observation, error)
+	// Stop asks the task to end (SIGTERM), and ends it and everything it started after grace. It returns at once.
+	Stop(ctx context.Context, id trainyard.TaskID, grace time.Duration) error
+	// Remove ends the task if it runs, and takes away every trace of it, its logs too.
+	Remove(ctx context.Context, id trainyard.TaskID) error
+	// Logs reads standard output and error of the task from a byte offset to the present end; it does not follow. An offset past the
+	// end reads nothing.
+	Logs(ctx context.Context, id trainyard.TaskID, from int64) (io.ReadCloser, error)
+}
+
+// Watcher is a Driver that can say when to look. Changed's channel gets a value when a task begins or ends, and may get one when it
+// writes; values may be merged. The agent looks now and then in any case.
+type Watcher interface {
+	Changed() <-chan struct{}
+}
+
+// Closer is a Driver with something to let go of. Tasks go on.
+type Closer interface {
+	Close() error
+}
+
+// Kind is an entry in cmd/trainyard's list of targets.
+type Kind struct {
+	Name string
+	Doc  string
+	New  func() Config
+}
+
+// Config is a kind's settings and constructor in one.
+type Config interface {
+	Validate() error
+	Open(ctx context.Context, env Env) (Driver, error)
+}
+
+// Env is what every driver is given.
+type Env struct {
+	Dir   string              // a folder of its own that outlives the process
+	Limit trainyard.Resources // what all tasks together may use; zero fields: whatever there is
+	Group string              // a name unique to this node on its machine, for what is visible outside Dir (cgroups, labels)
+	Log   *slog.Logger
+}

@@ -1,0 +1,91 @@
+package trainyard
+
+import "time"
+
+// Snapshot is what the scheduler sees: the computes on which something may have changed, each with its usable nodes and its queue.
+// Nothing in it is ever changed after it was made.
+type Snapshot struct {
+	Now      time.Time
+	Computes []ComputeView
+}
+
+// ComputeView is one compute in a Snapshot.
+type ComputeView struct {
+	Key       ComputeKey
+	Name      string
+	Type      string
+	MaxNodes  int  // most nodes it can ever have; 1 for Local
+	Exclusive bool // one task a node (clusters); else by Slots (local)
+	Stopped   bool // stopped by a user
+	Deleting  bool
+	Wanted    int      // nodes the scaler wants now
+	Errors    []string // why machines could not be had, newest last
+	Nodes     []NodeView
+	Queue     []QueuedJob // by priority (higher first), then Seq
+}
+
+// NodeView is one node in a ComputeView.
+type NodeView struct {
+	ID    NodeID
+	Epoch int64
+	State NodeState
+	Free  Resources // what no task holds
+	All   Resources
+	Jobs  []string // names of the jobs whose tasks it holds
+}
+
+// QueuedJob is a job as the scheduler sees it.
+type QueuedJob struct {
+	Key      JobKey
+	Name     string
+	Seq      int64
+	Priority int
+	Nodes    int // gang size
+	Since    time.Time
+}
+
+// Plan is what the scheduler decided. Commit it whole or not at all.
+type Plan struct {
+	Placed  []Placement
+	Waiting []Waiting
+}
+
+// Placement starts an attempt: rank i of the gang goes to Nodes[i]. On Local one node may stand several times.
+type Placement struct {
+	Job    JobKey
+	Nodes  []NodeID
+	Epochs []int64
+}
+
+// Waiting says why a job was not placed. Jobs that wait for the same thing share one Reason.
+type Waiting struct {
+	Job    JobKey
+	Reason *Reason
+}
+
+// Demand is what the scaler sees of one cluster.
+type Demand struct {
+	Now      time.Time
+	Min, Max int
+	Idle     time.Duration // a node idle for this long may go
+	Stopped  bool
+	Deleting bool
+	Queued   []int     // gang sizes of waiting jobs in queue order
+	Nodes    []NodeAge // all nodes that are not leaving
+}
+
+// NodeAge is one node in a Demand.
+type NodeAge struct {
+	ID       NodeID
+	State    NodeState
+	IdleFrom time.Time
+}
+
+// Scale is the scaler's answer.
+type Scale struct {
+	Add    int      // nodes to create
+	Remove []NodeID // idle nodes to let go
+	Wanted int      // nodes that should be there when this is done
+	Why    Reason
+	Again  time.Time // look again then, zero: when something changes
+}

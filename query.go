@@ -1,0 +1,111 @@
+package trainyard
+
+import "time"
+
+// User is who asks. An empty Name is nobody.
+type User struct {
+	Name  string `json:"name"`
+	Role  Role   `json:"role"`
+	Scope Scope  `json:"scope,omitzero"` // the only workspace it may reach; zero: all
+	Job   string `json:"job,omitempty"`  // for a job's own token: the only run it may write to
+	Node  NodeID `json:"node,omitempty"` // for an agent's token
+}
+
+// Role is what a user may do at most.
+type Role string
+
+// The roles. A job's token reads its workspace and writes its own run; an agent's token speaks for its node alone.
+const (
+	RoleAdmin  Role = "admin"
+	RoleReader Role = "reader"
+	RoleJob    Role = "job"
+	RoleAgent  Role = "agent"
+)
+
+// View selects by archive flag, as listViewType does.
+type View string
+
+// Views.
+const (
+	ViewActive   View = "ActiveOnly" // the default
+	ViewArchived View = "ArchivedOnly"
+	ViewAll      View = "All"
+)
+
+// ResourceQuery selects resources of one kind. Empty fields do not select. Newest first.
+type ResourceQuery struct {
+	Scope   Scope // Subscription alone lists workspaces of all its groups
+	Kind    Kind
+	Name    string // versions of this name; empty: for versioned kinds the latest version of every name
+	Hash    string
+	View    View
+	Top     int    // at most this many; 0: 100
+	After   string // opaque, from a page's Next
+	Default *bool  // datastores: properties.isDefault
+}
+
+// JobQuery selects jobs, newest first.
+type JobQuery struct {
+	Scope   Scope
+	Compute string // name
+	States  []JobState
+	View    View
+	Tag     string // "key" or "key=value"
+	Top     int
+	After   string
+}
+
+// EventQuery selects events in order of Seq.
+type EventQuery struct {
+	Scope   Scope
+	Kind    string
+	Subject string
+	After   int64
+	Top     int
+}
+
+// Page is a part of a list. Next is empty on the last one.
+type Page[T any] struct {
+	Items []T
+	Next  string
+}
+
+// NodeStatus is a node as listNodes shows it: the node and what it holds.
+type NodeStatus struct {
+	Node *Node
+	Jobs []string // names of the jobs whose tasks it holds
+}
+
+// Usage is how much of something is in use.
+type Usage struct {
+	Name    string
+	Current int64
+	Limit   int64 // -1: not limited
+	Unit    string
+}
+
+// Change is what a committed transaction touched.
+type Change struct {
+	Jobs     []JobKey
+	Nodes    []NodeID
+	Computes []ComputeKey
+	Events   []Event
+	At       time.Time
+}
+
+// BlobInfo is what is known of stored bytes.
+type BlobInfo struct {
+	Key      string            `json:"key"`
+	Size     int64             `json:"size"`
+	Modified time.Time         `json:"modified"`
+	ETag     string            `json:"etag"`
+	MD5      []byte            `json:"md5,omitempty"`
+	Type     string            `json:"type,omitempty"` // content type
+	Metadata map[string]string `json:"metadata,omitempty"`
+}
+
+// Upload is a place to put the files of an asset.
+type Upload struct {
+	BlobURI string // without credentials
+	SASURI  string // with them
+}

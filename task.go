@@ -1,0 +1,178 @@
+package trainyard
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+	"time"
+)
+
+// TaskID names a task in a server; see MakeTaskID.
+type TaskID string
+
+// Job is the key of the job the task belongs to.
+func (id TaskID) Job() JobKey {
+	s := string(id)
+	for range 2 {
+		if i := strings.LastIndexByte(s, '.'); i >= 0 {
+			s = s[:i]
+		}
+	}
+	return JobKey(s)
+}
+
+// Dir is a folder name for the task: the job's name for people, a hash so that no two tasks and no two workspaces share one.
+func (id TaskID) Dir() string {
+	sum := sha256.Sum256([]byte(id))
+	name := string(id)
+	name = name[strings.LastIndexByte(name, '/')+1:]
+	clean := strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '.', r == '-', r == '_':
+			return r
+		}
+		return '_'
+	}, name)
+	if len(clean) > 80 {
+		clean = clean[:80]
+	}
+	return strings.TrimLeft(clean, ".") + "-" + hex.EncodeToString(sum[:4])
+}
+
+// Task is the part of an attempt that one node runs, complete: a node needs nothing else but the bytes it names.
+type Task struct {
+	ID      TaskID `json:"id"`
+	Scope   Scope  `json:"scope"`
+	JobName string `json:"job"`
+	Attempt int    `json:"attempt"`
+	Node    NodeID `json:"node"`
+	Epoch   int64  `json:"epoch"` // of the node when the task was placed
+
+	Lo        int      `json:"lo"` // node ranks [Lo, Hi) of the gang
+	Hi        int      `json:"hi"`
+	Nodes     int      `json:"nodes"`     // size of the gang
+	Processes int      `json:"processes"` // processes per node rank
+	Hosts     []string `json:"hosts"`     // address of each node rank; Hosts[0] is the master
+	Port      int      `json:"port"`      // a port number on the master that this attempt may use to meet
+
+	Command      string                `json:"command"` // with ${{…}} in it
+	Env          map[string]string     `json:"env"`     // the job's own and the server's (MLFLOW_*, AZUREML_*)
+	Distribution *Distribution         `json:"distribution,omitempty"`
+	CodeKey      string                `json:"codeKey,omitempty"`
+	CodeHash     string                `json:"codeHash,omitempty"`
+	Environment  *EnvironmentPlan      `json:"environment,omitempty"`
+	Inputs       map[string]TaskInput  `json:"inputs,omitempty"`
+	Outputs      map[string]TaskOutput `json:"outputs,omitempty"`
+	Artifacts    string                `json:"artifacts"`         // blob prefix for ./outputs, ./logs and user_logs: "workspaceartifactstore/ExperimentRun/dcid.{job}"
+	Timeout      time.Duration         `json:"timeout,omitempty"` // of the user's process; 0: none
+	Grace        time.Duration         `json:"grace"`             // between SIGTERM and SIGKILL
+	Resources    Resources             `json:"resources"`         // what it may use; zero fields are not limited
+
+	Stop Class `json:"stop,omitempty"` // not empty: end it, for this reason
+
+	Run Run `json:"run,omitzero"` // filled in on the node by staging; drivers read this
+}
+
+// Run is what a driver starts: the task after staging, every path one of the node's own.
+type Run struct {
+	Command string            `json:"command"`        // for bash -c (cmd /c on Windows)
+	Dir     string            `json:"dir"`            // working directory: a private copy of the code
+	Env     map[string]string `json:"env"`            // added to a minimal environment (PATH, HOME, LANG, TMPDIR)
+	LogDir  string            `json:"logDir"`         // where further processes of a rank write their own logs: user_logs/std_log_process_N.txt
+	Hide    []string          `json:"hide,omitempty"` // paths that the task must not reach, where the system can enforce it
+}
+
+// TaskInput is an input resolved by the server.
+type TaskInput struct {
+	Type    string `json:"type"` // literal, uri_file, uri_folder, mltable, …
+	Value   string `json:"value,omitempty"`
+	URI     string `json:"uri,omitempty"`     // what the user wrote, for Direct and for messages
+	Key     string `json:"key,omitempty"`     // blob key or prefix in the server's store; "" when URI is remote (https)
+	Mode    string `json:"mode,omitempty"`    // never empty for non-literals
+	Missing bool   `json:"missing,omitempty"` // optional and not given
+}
+
+// TaskOutput is an output resolved by the server.
+type TaskOutput struct {
+	Type         string `json:"type"`
+	URI          string `json:"uri"`
+	Key          string `json:"key"` // blob prefix (folder) or key (file)
+	Mode         string `json:"mode"`
+	AssetName    string `json:"assetName,omitempty"`
+	AssetVersion string `json:"assetVersion,omitempty"`
+}
+
+// EnvironmentPlan is an environment resolved by the server. Hash is of everything that changes what is built.
+type EnvironmentPlan struct {
+	Name       string `json:"name"` // for people: "sklearn-1.5", "CliV2AnonymousEnvironment:1f2e…"
+	Hash       string `json:"hash"`
+	Image      string `json:"image,omitempty"`
+	CondaFile  string `json:"condaFile,omitempty"` // YAML text
+	Context    string `json:"context,omitempty"`   // blob prefix of a build context
+	Dockerfile string `json:"dockerfile,omitempty"`
+}
+
+// Resources is an amount of a node. A zero field means "none" in a capacity and "not limited" in a limit.
+type Resources struct {
+	CPUs     float64 `json:"cpus,omitempty"`
+	MemoryMB int64   `json:"memoryMB,omitempty"`
+	GPUs     int     `json:"gpus,omitempty"`
+	Slots    int     `json:"slots,omitempty"` // tasks at once
+}
+
+// TaskState is where a task is on its node, in order: a report can only move it forward.
+type TaskState string
+
+// Task states in order.
+const (
+	TaskAssigned  TaskState = "assigned"  // the server has decided; the node may not know yet
+	TaskStaging   TaskState = "staging"   // code, data, environment on their way
+	TaskRunning   TaskState = "running"   // the user's process has begun
+	TaskUploading TaskState = "uploading" // it has ended; logs and outputs on their way
+	TaskEnded     TaskState = "ended"     // Result is final
+)
+
+// Rank orders task states.
+func (s TaskState) Rank() int {
+	switch s {
+	case TaskStaging:
+		return 1
+	case TaskRunning:
+		return 2
+	case TaskUploading:
+		return 3
+	case TaskEnded:
+		return 4
+	}
+	return 0
+}
+
+// Observation is what a target driver sees of one task.
+type Observation struct {
+	ID      TaskID
+	State   TaskState // TaskRunning or TaskEnded
+	Started time.Time // of the user's process
+	Ended   time.Time
+	Result  *Result // when ended
+	PeakMB  int64   // highest memory use seen, 0 if unknown
+	Note    string  // what is not held: "memory limit not enforced: no cgroup"
+}
+
+// Result is how a task ended.
+type Result struct {
+	Class    Class  `json:"class"`
+	ExitCode int    `json:"exitCode"` // 128+n for signal n, as shells count
+	Message  string `json:"message,omitempty"`
+	PeakMB   int64  `json:"peakMB,omitempty"`
+	LimitMB  int64  `json:"limitMB,omitempty"`
+}
+
+// TaskReport is what an agent tells the server of one of its tasks. Reports are idempotent; the last one holds the whole truth.
+type TaskReport struct {
+	ID       TaskID    `json:"id"`
+	State    TaskState `json:"state"`
+	Progress string    `json:"progress,omitempty"`
+	Spans    []Span    `json:"spans,omitempty"` // all so far
+	Result   *Result   `json:"result,omitempty"`
+	Warnings []string  `json:"warnings,omitempty"`
+}
