@@ -76,7 +76,7 @@ func TestFormats(t *testing.T) {
 		{"tsv of a value", "tsv", "[0].name", list, "a\n"},
 		{"tsv of a number", "tsv", "[].n", list, "2\n2.5\n"},
 		{"tsv in the query's order", "tsv", "[].{Z:name, A:n}", list, "a\t2\nb\t2.5\n"},
-		{"tsv as az writes what is no text", "tsv", "[0].[ok, l, tags, \"nil\"]", list, "True\n2\n\nNone\n"},
+		{"tsv as az writes what is no text", "tsv", "[0:1].[ok, l, tags, \"nil\"]", list, "True\t2\t\tNone\n"},
 		{"yaml", "yaml", "[0].tags", list, "x: <y>\n"},
 		{"table of a query", "table", "[].{Z:name, A:n}", list, "Z  A\na  2\nb  2.5\n"},
 		{"table of values", "table", "[].name", list, "Column1\na\nb\n"},

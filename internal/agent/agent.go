@@ -39,8 +39,8 @@ type Link interface {
 	Put(ctx context.Context, key string, r io.Reader) error
 }
 
-// Stager brings what a task needs on to the node, and its results home. Every method may be called again after a crash. A
-// trainyard.ClassError in an error's chain says how the task ends; an error with CodeBusy in its chain is tried again.
+// Stager brings what a task needs on to the node, and its results home. Every method may be called again after a crash. An error with a
+// trainyard.ClassError in its chain is the end of the task; any other is the server's or the network's, and the call is made again.
 type Stager interface {
 	// Prepare returns the task with Run filled in.
 	Prepare(ctx context.Context, t trainyard.Task, p trainyard.Progress) (trainyard.Task, error)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -341,11 +342,11 @@ func TestErrorsOfStagingAndStarting(t *testing.T) {
 		warning string
 	}{
 		{name: "environment", prepare: &trainyard.ClassError{Class: trainyard.ClassEnvironment, Err: errors.New("no such package")}, class: trainyard.ClassEnvironment, exit: -1},
-		{name: "an error without a class is about data", prepare: errors.New("gone"), class: trainyard.ClassData, exit: -1},
+		{name: "an error without a class is about data", prepare: trainyard.NotFound("gone"), class: trainyard.ClassData, exit: -1},
 		{name: "a full disk", prepare: fmt.Errorf("write: %w", syscall.ENOSPC), class: trainyard.ClassDisk, exit: -1},
 		{name: "start", start: errors.New("no bash"), class: trainyard.ClassStart, exit: -1},
-		{name: "outputs of a good task", finish: errors.New("no output"), class: trainyard.ClassData, exit: 0},
-		{name: "outputs of a bad task", command: "false", finish: errors.New("no output"), class: trainyard.ClassUser, exit: 1, warning: "no output"},
+		{name: "outputs of a good task", finish: &trainyard.ClassError{Class: trainyard.ClassData, Err: errors.New("no output")}, class: trainyard.ClassData, exit: 0},
+		{name: "outputs of a bad task", command: "false", finish: trainyard.Invalid("no output"), class: trainyard.ClassUser, exit: 1, warning: "no output"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -391,7 +392,7 @@ func TestBusyServerIsAskedAgain(t *testing.T) {
 		}
 		y.stg.finish = func(context.Context, trainyard.Task, trainyard.Result, trainyard.Progress) error {
 			if finished++; finished < 4 {
-				return busy
+				return io.ErrUnexpectedEOF // in the middle of a transfer
 			}
 			return nil
 		}

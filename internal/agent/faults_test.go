@@ -219,6 +219,15 @@ func TestLeaving(t *testing.T) {
 	})
 }
 
+func TestNodeThatTheServerDoesNotKnow(t *testing.T) {
+	isolated(t, func(y *yard) {
+		y.srv.refuse = func(string) error { return trainyard.NotFound("no such node") }
+		if err := agent.New(y.cfg).Run(y.t.Context()); err != nil {
+			t.Errorf("Run: %v", err)
+		}
+	})
+}
+
 func TestOrphan(t *testing.T) {
 	isolated(t, func(y *yard) {
 		y.cfg.OrphanAfter = 2 * time.Minute

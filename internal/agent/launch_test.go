@@ -180,7 +180,8 @@ func TestTensorFlowCluster(t *testing.T) {
 
 func TestFirstFailureEndsTheOthers(t *testing.T) {
 	began := time.Now()
-	s := start(t, gangTask("PyTorch", 1, 4), `if [ $RANK = 2 ]; then exit 3; fi; trap 'echo told; exit 9' TERM; sleep 60 & wait`)
+	s := start(t, gangTask("PyTorch", 1, 4), `if [ $RANK = 2 ]; then until [ -e r0 -a -e r1 -a -e r3 ]; do sleep 0.05; done; exit 3; fi
+		trap 'echo told; exit 9' TERM; sleep 60 & touch r$RANK; wait`)
 	if c := s.code(t); c != 3 {
 		t.Errorf("exit %d", c)
 	}
@@ -194,7 +195,8 @@ func TestFirstFailureEndsTheOthers(t *testing.T) {
 }
 
 func TestProcessThatDoesNotListenIsKilled(t *testing.T) {
-	s := start(t, gangTask("PyTorch", 1, 2), `if [ $RANK = 1 ]; then exit 4; fi; trap '' TERM; (while :; do sleep 1; done)`)
+	s := start(t, gangTask("PyTorch", 1, 2), `if [ $RANK = 1 ]; then until [ -e r0 ]; do sleep 0.05; done; exit 4; fi
+		trap '' TERM; touch r$RANK; (while :; do sleep 1; done)`)
 	if c := s.code(t); c != 4 {
 		t.Errorf("exit %d", c)
 	}

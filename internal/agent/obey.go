@@ -52,6 +52,9 @@ func (a *Agent) join(ctx context.Context) (trainyard.NodeLease, error) {
 	slices.Sort(info.Holding)
 	sent := time.Now()
 	n, err := a.cfg.Link.Join(ctx, info)
+	if trainyard.IsNotFound(err) && len(info.Holding) == 0 {
+		a.leave(errLeft) // the server has no such node, and the node has nothing
+	}
 	if err != nil {
 		return trainyard.NodeLease{}, err
 	}

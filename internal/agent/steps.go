@@ -54,11 +54,11 @@ func (k *task) prepare(ctx context.Context) (trainyard.Task, error) {
 	var tries backoff
 	for {
 		t, err := k.a.cfg.Stage.Prepare(ctx, k.kept.Task, progress{k})
-		if err == nil || ctx.Err() != nil || trainyard.CodeOf(err) != trainyard.CodeBusy {
+		if err == nil || ctx.Err() != nil || !passing(err) {
 			return t, err
 		}
 		k.a.log.Warn("prepare task", "task", k.id, "err", err)
-		k.change(soon, func(r *trainyard.TaskReport) { r.Spans, r.Progress = nil, "waiting for the server: "+err.Error() })
+		k.change(soon, func(r *trainyard.TaskReport) { r.Spans, r.Progress = nil, "trying again: "+err.Error() })
 		pause(ctx, tries.next())
 	}
 }
@@ -244,7 +244,7 @@ func (k *task) finish(ctx context.Context, res *trainyard.Result) {
 			r := k.ended("while its outputs were being stored")
 			res.Class, res.Message = r.Class, r.Message
 			return
-		case trainyard.CodeOf(err) == trainyard.CodeBusy:
+		case passing(err):
 			k.a.log.Warn("finish task", "task", k.id, "err", err)
 			pause(work, tries.next())
 		case res.Class == trainyard.ClassOK:

@@ -251,3 +251,14 @@ func classed(err error, otherwise trainyard.Class) trainyard.Class {
 	}
 	return otherwise
 }
+
+// passing says whether an error of staging may be gone next time.
+func passing(err error) bool {
+	switch trainyard.CodeOf(err) {
+	case trainyard.CodeBusy:
+		return true
+	case trainyard.CodeInvalid, trainyard.CodeNotFound, trainyard.CodeForbidden, trainyard.CodeUnsupported:
+		return false
+	}
+	return classed(err, "") == ""
+}

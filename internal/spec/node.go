@@ -153,18 +153,14 @@ func (p *problems) err(file string) error {
 	if len(p.list) == 0 {
 		return nil
 	}
-	var others []string
+	rank := map[string]int{file: 0} // of sources: the file first, then in order of first use
 	for _, one := range p.list {
-		others = append(others, one.src.name)
-	}
-	rank := func(p problem) int { // of its source: the file first, then in order of first use
-		if p.src.name == file {
-			return -1
+		if _, known := rank[one.src.name]; !known {
+			rank[one.src.name] = len(rank)
 		}
-		return slices.Index(others, p.src.name)
 	}
 	slices.SortStableFunc(p.list, func(a, b problem) int {
-		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.line, b.line), cmp.Compare(a.col, b.col))
+		return cmp.Or(cmp.Compare(rank[a.src.name], rank[b.src.name]), cmp.Compare(a.line, b.line), cmp.Compare(a.col, b.col))
 	})
 	if len(p.list) == 1 {
 		e := trainyard.Invalid("%s", p.list[0].String())

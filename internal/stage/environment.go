@@ -20,17 +20,11 @@ const recipeVersion = "1"
 // installed is the part of an environment's entry that holds the environment.
 const installed = "env"
 
-// stageEnvironment finds or builds the task's environment, and puts the task's own Python on top of it. A task that names no packages
-// gets the node's Python as it is.
+// stageEnvironment finds or builds the task's environment, and puts the task's own Python on top of it.
 func (s *Stager) stageEnvironment(ctx context.Context, t trainyard.Task, w *work) error {
 	plan := t.Environment
-	if plan == nil || strings.TrimSpace(plan.CondaFile) == "" {
-		p, err := s.python.main(ctx)
-		if err != nil || p == nil {
-			return err
-		}
-		w.facts.Layer = layerOf(p)
-		return w.facts.Layer.make(ctx, filepath.Join(w.folder, pythonPart))
+	if !isBuilt(plan) {
+		return nil
 	}
 	return w.span(trainyard.SpanEnvironment, func() (string, error) {
 		g, vars, err := s.environment(ctx, plan, w)

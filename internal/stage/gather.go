@@ -26,20 +26,26 @@ type gather struct {
 // goes into the folder, and a folder that was to be a file goes there as a folder.
 func (g *gather) take(dir, key string, file bool) {
 	key = strings.TrimSuffix(key, "/")
-	info, err := os.Lstat(dir)
-	if errors.Is(err, fs.ErrNotExist) {
+	real, info, err := g.follow(dir)
+	if err != nil {
+		g.fail(key, err)
+	}
+	if info == nil {
 		return
 	}
-	if err == nil && !file && info.Mode().IsRegular() {
+	if !file && info.Mode().IsRegular() {
 		key += "/" + filepath.Base(dir)
 	}
-	g.visit(dir, key, nil)
+	g.visit(real, key, nil)
 }
 
-// visit lists one path. above are the real folders on the way to it, so that a link to one of them does not go round for ever.
+// visit lists one path, real but for its last part. above are the real folders on the way to it, so that a link to one of them does not go round for ever.
 func (g *gather) visit(at, key string, above []string) {
 	info, err := os.Lstat(at)
 	if err == nil && info.Mode()&fs.ModeSymlink != 0 {
+		if !g.link(at) {
+			return
+		}
 		if at, info, err = g.follow(at); info == nil && err == nil {
 			return
 		}
@@ -63,33 +69,40 @@ func (g *gather) visit(at, key string, above []string) {
 	}
 }
 
-// follow resolves a link. It returns neither info nor error for one that is left out.
-func (g *gather) follow(link string) (string, fs.FileInfo, error) {
-	const most = 10000 // folders full of links to each other have more paths than there is time
+// link counts a link that is followed, and says no to the last of very many: folders full of links to each other have more paths than
+// there is time.
+func (g *gather) link(path string) bool {
+	const most = 10000
 	if g.links++; g.links > most {
-		g.skip(fmt.Sprintf("links after the first %d", most), link)
+		g.skip(fmt.Sprintf("links after the first %d", most), path)
+		return false
+	}
+	return true
+}
+
+// follow resolves the links in a path. It returns neither info nor error for what is not there, and what is left out.
+func (g *gather) follow(at string) (string, fs.FileInfo, error) {
+	real, err := filepath.EvalSymlinks(at)
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, is := os.Lstat(at); is == nil {
+			g.skip("links that lead nowhere", at)
+		}
 		return "", nil, nil
 	}
-	real, err := filepath.EvalSymlinks(link)
 	if err != nil {
-		g.skip("links that lead nowhere", link)
-		return "", nil, nil
+		return "", nil, err
 	}
 	if rel, err := filepath.Rel(g.home, real); err != nil || !filepath.IsLocal(rel) {
-		g.skip("links to what is outside the job's folder", link)
+		g.skip("links to what is outside the job's folder", at)
 		return "", nil, nil
 	}
 	info, err := os.Lstat(real)
 	return real, info, err
 }
 
+// folder lists a folder, given by its real path.
 func (g *gather) folder(dir, key string, above []string) {
-	real, err := filepath.EvalSymlinks(dir)
-	if err != nil {
-		g.fail(key, err)
-		return
-	}
-	if slices.Contains(above, real) {
+	if slices.Contains(above, dir) {
 		g.skip("links to a folder that holds them", key)
 		return
 	}
@@ -98,7 +111,7 @@ func (g *gather) folder(dir, key string, above []string) {
 		g.fail(key, err)
 		return
 	}
-	above = append(slices.Clip(above), real)
+	above = append(slices.Clip(above), dir)
 	for _, e := range entries {
 		g.visit(filepath.Join(dir, e.Name()), path.Join(key, e.Name()), above)
 	}

@@ -21,14 +21,9 @@ const (
 
 const literal = "literal"
 
-// stageInput makes one input what the command may name, and returns it: a value, a URI or a path.
+// stageInput brings an input's data to this node and returns its path.
 func (s *Stager) stageInput(ctx context.Context, w *work, name string, in trainyard.TaskInput) (string, error) {
-	switch {
-	case in.Type == literal:
-		return in.Value, nil
-	case strings.EqualFold(in.Mode, modeDirect):
-		return in.URI, nil
-	case strings.EqualFold(in.Mode, modeReadWrite) && in.Key == "":
+	if strings.EqualFold(in.Mode, modeReadWrite) && in.Key == "" {
 		return "", fault(trainyard.ClassUser, "input %q: %s cannot be mounted for writing, only paths in a datastore can; use ro_mount or download",
 			name, shown(in.URI))
 	}

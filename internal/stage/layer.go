@@ -17,14 +17,8 @@ type layer struct {
 	Sites   []string `json:"sites,omitempty"`  // shared packages that the virtual environment must be told of
 	System  bool     `json:"system,omitempty"` // it sees the interpreter's own packages by itself
 	Conda   bool     `json:"conda,omitempty"`
-}
-
-// layerOf is the node's own Python as it is.
-func layerOf(p *interpreter) *layer {
-	if p == nil {
-		return nil
-	}
-	return &layer{Base: p.Base, Version: p.Version, Sites: p.Site, System: !p.Venv}
+	Lazy    string   `json:"lazy,omitempty"` // programs that make the virtual environment when it is first used; "": it is made
+	User    bool     `json:"user,omitempty"` // no virtual environment: pip installs to the task's own user folder
 }
 
 func (l *layer) minor() string { return firstTwo(l.Version) }
@@ -35,6 +29,15 @@ func (l *layer) enter(dir string, env map[string]string) {
 	if l.Shared != "" {
 		path = append(path, filepath.Join(l.Shared, binDir))
 	}
+	env["PIP_USER"] = "0"
+	if l.User {
+		env["PIP_USER"] = "1"
+	} else if l.Lazy != "" {
+		path = append(path, l.Lazy)
+		env[lazyVariable] = dir
+	} else {
+		env["VIRTUAL_ENV"] = dir
+	}
 	rest := env["PATH"]
 	if rest == "" {
 		rest = os.Getenv("PATH")
@@ -43,13 +46,14 @@ func (l *layer) enter(dir string, env map[string]string) {
 		path = append(path, rest)
 	}
 	env["PATH"] = strings.Join(path, string(os.PathListSeparator))
-	env["VIRTUAL_ENV"] = dir
 	env["PYTHONUSERBASE"] = filepath.Join(dir, "user") // pip install --user, which would reach the node's own
-	env["PIP_USER"] = "0"
 	if l.Conda {
 		env["CONDA_PREFIX"] = l.Shared
 	}
 }
+
+// lazyVariable tells the programs of Lazy where to make the virtual environment.
+const lazyVariable = "TRAINYARD_PYTHON"
 
 // config is pyvenv.cfg, by which an interpreter knows that it is in a virtual environment.
 func (l *layer) config() []byte {

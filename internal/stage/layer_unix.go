@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 const binDir = "bin"
@@ -45,3 +46,71 @@ func (l *layer) make(_ context.Context, dir string) error {
 	}
 	return nil
 }
+
+// lazyScript is python, python3, pip and pip3 for tasks that may never need them. The first call copies the virtual environment to
+// where the task's own is to be, which comes first on PATH. Of several at once each copies, and one copy takes the name.
+const lazyScript = `#!/bin/sh
+v=$TRAINYARD_PYTHON
+if [ -n "$v" ] && [ ! -x "$v/bin/python" ]; then
+  cp -RP TEMPLATE "$v.$$" && mv "$v.$$" "$v"
+fi
+if [ -n "$v" ] && [ -x "$v/bin/python" ]; then
+  VIRTUAL_ENV=$v
+  export VIRTUAL_ENV
+  exec "$v/bin/${0##*/}" "$@"
+fi
+case ${0##*/} in
+pip*) echo "pip: this job's own Python could not be made at $v" >&2; exit 1 ;;
+esac
+exec PYTHON "$@"
+`
+
+// nodeLayer is the node's own Python as it is; nil if it has none. It costs a task nothing until it is used.
+func (s *Stager) nodeLayer(ctx context.Context) (*layer, error) {
+	p, err := s.python.main(ctx)
+	if err != nil || p == nil {
+		return nil, err
+	}
+	l := &layer{Base: p.Base, Version: p.Version, Sites: p.Site, System: !p.Venv}
+	home := filepath.Join(s.cache, "python", "lazy-"+keyOf(append([]string{lazyScript, p.Base, p.Version, fmt.Sprint(p.Venv)}, p.Site...)...))
+	l.Lazy = filepath.Join(home, binDir)
+	if s.lazy.Load() == home || isThere(home) {
+		s.lazy.Store(home)
+		return l, nil
+	}
+	temp, err := os.MkdirTemp(filepath.Dir(home), "new-lazy-")
+	if err != nil {
+		return nil, fmt.Errorf("make the node's Python for tasks: %w", err)
+	}
+	defer removeAll(temp)
+	if err := l.lazyTo(ctx, temp, filepath.Join(home, "template")); err != nil {
+		return nil, fmt.Errorf("make the node's Python for tasks: %w", err)
+	}
+	if err := os.Rename(temp, home); err != nil && !isThere(home) {
+		return nil, fmt.Errorf("make the node's Python for tasks: %w", err)
+	}
+	return l, nil
+}
+
+// lazyTo fills a folder with the template and the programs that copy it from where it will be.
+func (l *layer) lazyTo(ctx context.Context, dir, template string) error {
+	if err := os.Chmod(dir, 0o755); err != nil {
+		return err
+	}
+	if err := l.make(ctx, filepath.Join(dir, "template")); err != nil {
+		return err
+	}
+	bin := filepath.Join(dir, binDir)
+	if err := os.Mkdir(bin, 0o755); err != nil {
+		return err
+	}
+	text := strings.NewReplacer("TEMPLATE", shQuote(template), "PYTHON \"$@\"", shQuote(l.Base)+" \"$@\"").Replace(lazyScript)
+	for _, name := range []string{"python", "python3", "python" + l.minor(), "pip", "pip3"} {
+		if err := os.WriteFile(filepath.Join(bin, name), []byte(text), 0o755); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func shQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

@@ -32,3 +32,12 @@ func (l *layer) make(ctx context.Context, dir string) error {
 	}
 	return nil
 }
+
+// nodeLayer is the node's own Python, which is on PATH already; nil if it has none.
+func (s *Stager) nodeLayer(ctx context.Context) (*layer, error) {
+	p, err := s.python.main(ctx)
+	if err != nil || p == nil {
+		return nil, err
+	}
+	return &layer{Base: p.Base, Version: p.Version, User: true}, nil
+}

@@ -19,9 +19,9 @@ import (
 
 // facts is staged.json: what a prepared task got, without anything secret. It is written last.
 type facts struct {
-	Inputs map[string]string       `json:"inputs,omitempty"` // what ${{inputs.x}} means
+	Inputs map[string]string       `json:"inputs,omitempty"` // paths of data
 	Before map[string][]fileRecord `json:"before,omitempty"` // inputs that will be written back, as they were
-	Layer  *layer                  `json:"layer,omitempty"`  // nil: this node has no Python
+	Layer  *layer                  `json:"layer,omitempty"`  // nil: the node's own Python
 	Vars   map[string]string       `json:"vars,omitempty"`   // variables of the environment's file
 	Spans  []trainyard.Span        `json:"spans,omitempty"`
 }
@@ -76,23 +76,64 @@ func (w *work) span(name string, do func() (note string, err error)) error {
 // process or one that died, is not touched again.
 func (s *Stager) Prepare(ctx context.Context, t trainyard.Task, p trainyard.Progress) (trainyard.Task, error) {
 	folder := s.folder(t.ID)
+	f, err := s.prepared(ctx, t, folder, p)
+	if err == nil {
+		t.Run, err = s.run(ctx, t, folder, f)
+	}
+	return t, s.local(err, trainyard.ClassStart, s.dir, 0)
+}
+
+// prepared makes the task's folder, or finds it made.
+func (s *Stager) prepared(ctx context.Context, t trainyard.Task, folder string, p trainyard.Progress) (facts, error) {
+	if isPlain(t) {
+		return facts{}, makeFolders(folder, t)
+	}
 	f, ok, err := readFacts(folder)
 	if err != nil {
-		return t, err
+		return f, err
 	}
 	if ok {
 		for _, sp := range f.Spans {
 			p.Span(sp.Name, sp.Start, sp.End, sp.Note)
 		}
-	} else {
-		w := &work{folder: folder, p: p, facts: facts{Inputs: map[string]string{}, Before: map[string][]fileRecord{}}}
-		if err := s.prepare(ctx, t, w); err != nil {
-			return t, s.local(err, trainyard.ClassStart, s.dir, 0)
-		}
-		f = w.facts
+		return f, nil
 	}
-	t.Run, err = s.run(t, folder, f)
-	return t, err
+	w := &work{folder: folder, p: p, facts: facts{Inputs: map[string]string{}, Before: map[string][]fileRecord{}}}
+	return w.facts, s.prepare(ctx, t, w)
+}
+
+// isPlain says whether the task needs nothing but folders. Those are made without a note of it: to make them again harms nothing.
+func isPlain(t trainyard.Task) bool {
+	return t.CodeKey == "" && !isBuilt(t.Environment) && !slices.ContainsFunc(slices.Collect(maps.Values(t.Inputs)), isData)
+}
+
+// isData says whether an input is bytes that this node must have.
+func isData(in trainyard.TaskInput) bool {
+	return in.Type != literal && !in.Missing && !strings.EqualFold(in.Mode, modeDirect)
+}
+
+// isBuilt says whether an environment names packages. Else it is the node's Python as it is.
+func isBuilt(plan *trainyard.EnvironmentPlan) bool {
+	return plan != nil && strings.TrimSpace(plan.CondaFile) != ""
+}
+
+// makeFolders makes the folders that every task has. Those that are there stay as they are.
+func makeFolders(folder string, t trainyard.Task) error {
+	work := filepath.Join(folder, workPart)
+	dirs := []string{folder, work, filepath.Join(work, "outputs"), filepath.Join(work, "logs")}
+	if t.Processes > 1 || t.Hi-t.Lo > 1 {
+		dirs = append(dirs, filepath.Join(folder, logsPart))
+	}
+	for i, dir := range dirs {
+		mode := fs.FileMode(0o755)
+		if i == 0 {
+			mode = 0o700
+		}
+		if err := os.Mkdir(dir, mode); err != nil && !errors.Is(err, fs.ErrExist) {
+			return fmt.Errorf("make the task's folder: %w", err)
+		}
+	}
+	return makeOutputs(folder, t.Outputs)
 }
 
 // readFacts reads what an earlier Prepare left; ok is false if none came to its end.
@@ -107,21 +148,27 @@ func readFacts(folder string) (f facts, ok bool, err error) {
 	return f, json.Unmarshal(data, &f) == nil, nil
 }
 
-// prepare makes the task's folder from nothing.
+// prepare makes the task's folder from nothing. What a Prepare that died left there was never started, so it may go.
 func (s *Stager) prepare(ctx context.Context, t trainyard.Task, w *work) error {
-	if err := s.freshFolder(w.folder); err != nil {
+	if err := s.Remove(ctx, t.ID); err != nil {
 		return err
 	}
-	if err := s.stageCode(ctx, t, w); err != nil {
+	if err := os.Mkdir(w.folder, 0o700); err != nil {
+		return fmt.Errorf("make the task's folder: %w", err)
+	}
+	if t.CodeKey != "" {
+		dir := filepath.Join(w.folder, workPart)
+		if err := w.span(trainyard.SpanCode, func() (string, error) { return s.copyCode(ctx, t, w, dir) }); err != nil {
+			return err
+		}
+	}
+	if err := makeFolders(w.folder, t); err != nil {
 		return err
 	}
 	if err := s.stageInputs(ctx, t, w); err != nil {
 		return err
 	}
 	if err := s.stageEnvironment(ctx, t, w); err != nil {
-		return err
-	}
-	if err := makeOutputs(w.folder, t.Outputs); err != nil {
 		return err
 	}
 	data, err := json.Marshal(w.facts)
@@ -131,45 +178,7 @@ func (s *Stager) prepare(ctx context.Context, t trainyard.Task, w *work) error {
 	return replaceFile(filepath.Join(w.folder, stagedPart), data, 0o600)
 }
 
-// freshFolder makes an empty folder for a task. What a Prepare that died left there was never started, so it may go.
-func (s *Stager) freshFolder(folder string) error {
-	err := os.Mkdir(folder, 0o700)
-	if errors.Is(err, fs.ErrExist) {
-		if err := unmarkAll(folder); err != nil {
-			return fmt.Errorf("clear the task's folder: %w", err)
-		}
-		if err := removeAll(folder); err != nil {
-			return fmt.Errorf("clear the task's folder: %w", err)
-		}
-		err = os.Mkdir(folder, 0o700)
-	}
-	if err != nil {
-		return fmt.Errorf("make the task's folder: %w", err)
-	}
-	if err := os.Mkdir(filepath.Join(folder, logsPart), 0o755); err != nil {
-		return fmt.Errorf("make the task's folder: %w", err)
-	}
-	return nil
-}
-
-// stageCode makes the working directory: a private copy of the code snapshot, with folders for outputs and logs.
-func (s *Stager) stageCode(ctx context.Context, t trainyard.Task, w *work) error {
-	dir := filepath.Join(w.folder, workPart)
-	if t.CodeKey == "" {
-		if err := os.Mkdir(dir, 0o755); err != nil {
-			return fmt.Errorf("make the working directory: %w", err)
-		}
-	} else if err := w.span(trainyard.SpanCode, func() (string, error) { return s.copyCode(ctx, t, w, dir) }); err != nil {
-		return err
-	}
-	for _, name := range []string{"outputs", "logs"} {
-		if err := os.Mkdir(filepath.Join(dir, name), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-			return fmt.Errorf("make ./%s: %w", name, err)
-		}
-	}
-	return nil
-}
-
+// copyCode makes the working directory: a private copy of the code snapshot.
 func (s *Stager) copyCode(ctx context.Context, t trainyard.Task, w *work, dir string) (note string, err error) {
 	name := t.CodeHash
 	if name == "" {
@@ -247,31 +256,23 @@ func isScript(path string) bool {
 	return n == 2 && string(head[:]) == "#!"
 }
 
-// stageInputs makes every input ready, in order of name.
+// stageInputs makes every input that is data ready, in order of name.
 func (s *Stager) stageInputs(ctx context.Context, t trainyard.Task, w *work) error {
-	data := false
-	for _, in := range t.Inputs {
-		data = data || in.Type != literal && !in.Missing && !strings.EqualFold(in.Mode, modeDirect)
+	names := slices.DeleteFunc(slices.Sorted(maps.Keys(t.Inputs)), func(name string) bool { return !isData(t.Inputs[name]) })
+	if len(names) == 0 {
+		return nil
 	}
-	all := func() (string, error) {
-		for _, name := range slices.Sorted(maps.Keys(t.Inputs)) {
-			if t.Inputs[name].Missing {
-				continue
-			}
-			value, err := s.stageInput(ctx, w, name, t.Inputs[name])
+	return w.span(trainyard.SpanData, func() (string, error) {
+		for _, name := range names {
+			path, err := s.stageInput(ctx, w, name, t.Inputs[name])
 			if err != nil {
 				return "", err
 			}
-			w.facts.Inputs[name] = value
+			w.facts.Inputs[name] = path
 		}
 		if w.files == 0 {
 			return "cached", nil
 		}
 		return fmt.Sprintf("%s, %s", plural(w.files, "file"), sized(w.bytes)), nil
-	}
-	if data {
-		return w.span(trainyard.SpanData, all)
-	}
-	_, err := all()
-	return err
+	})
 }

@@ -1,6 +1,7 @@
 package stage
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"os"
@@ -44,21 +45,39 @@ func outputPath(folder, name string, out trainyard.TaskOutput) string {
 	return filepath.Join(dir, plainName(base))
 }
 
+// inputValues is what ${{inputs.x}} means: a value, a URI or a path.
+func inputValues(t trainyard.Task, f facts) map[string]string {
+	out := map[string]string{}
+	for name, in := range t.Inputs {
+		switch {
+		case in.Missing:
+		case in.Type == literal:
+			out[name] = in.Value
+		case strings.EqualFold(in.Mode, modeDirect):
+			out[name] = in.URI
+		default:
+			out[name] = f.Inputs[name]
+		}
+	}
+	return out
+}
+
 // run is what a driver starts: the command with its expressions filled in, and the environment.
-func (s *Stager) run(t trainyard.Task, folder string, f facts) (trainyard.Run, error) {
+func (s *Stager) run(ctx context.Context, t trainyard.Task, folder string, f facts) (trainyard.Run, error) {
+	inputs := inputValues(t, f)
 	outputs := map[string]string{}
 	for name, out := range t.Outputs {
 		if outputs[name] = outputPath(folder, name, out); strings.EqualFold(out.Mode, modeDirect) {
 			outputs[name] = out.URI
 		}
 	}
-	command, err := trainyard.Render(t.Command, func(expr string) (string, bool, error) { return lookup(expr, t, f.Inputs, outputs) })
+	command, err := trainyard.Render(t.Command, func(expr string) (string, bool, error) { return lookup(expr, t, inputs, outputs) })
 	if err != nil {
 		return trainyard.Run{}, &trainyard.ClassError{Class: trainyard.ClassUser, Err: err}
 	}
 	dir := filepath.Join(folder, workPart)
 	env := map[string]string{"AZUREML_SCRIPT_DIRECTORY_NAME": dir}
-	for name, value := range f.Inputs {
+	for name, value := range inputs {
 		env["AZURE_ML_INPUT_"+name] = value
 		if t.Inputs[name].Type != literal {
 			env["AZUREML_DATAREFERENCE_"+name] = value
@@ -70,8 +89,14 @@ func (s *Stager) run(t trainyard.Task, folder string, f facts) (trainyard.Run, e
 	}
 	maps.Copy(env, f.Vars)
 	maps.Copy(env, t.Env)
-	if f.Layer != nil {
-		f.Layer.enter(filepath.Join(folder, pythonPart), env)
+	layer := f.Layer
+	if layer == nil {
+		if layer, err = s.nodeLayer(ctx); err != nil {
+			return trainyard.Run{}, err
+		}
+	}
+	if layer != nil {
+		layer.enter(filepath.Join(folder, pythonPart), env)
 	}
 	return trainyard.Run{Command: command, Dir: dir, Env: env, LogDir: filepath.Join(folder, logsPart)}, nil
 }

@@ -12,7 +12,7 @@
 //	Dir/TASK/work                       working directory: a private copy of the code, with outputs and logs
 //	Dir/TASK/{inputs,outputs-named}     private inputs, and named outputs until they are uploaded
 //	Dir/TASK/python                     a thin virtual environment on top of the shared one: what the task installs goes here
-//	Dir/TASK/staged.json                written last: Prepare is done
+//	Dir/TASK/staged.json                written last: Prepare is done. Tasks that need only folders have none
 //
 // Everything is written aside and then named, so whoever is killed in between leaves only folders that the next one clears away.
 package stage
@@ -25,6 +25,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 
 	"github.com/trainyard/trainyard"
 )
@@ -77,6 +78,7 @@ type Stager struct {
 	env    *shelf
 	python *finder
 	free   func(path string) (int64, error)
+	lazy   atomic.Value // string: where the node's Python for tasks is known to be
 }
 
 // New makes the folders and returns a Stager on them.

@@ -37,6 +37,7 @@ type database struct {
 	commit  func(ctx context.Context, c *connection, l []statement) error // all statements in one durable transaction, or none
 	explain func(err error) error                                         // in words, with what to do
 	lost    func(conn *sql.Conn) bool                                     // the connection is gone: what it last did is not known
+	yield   func(ctx context.Context, conn *sql.Conn) error               // undoes claim
 	release func() error
 }
 
@@ -74,6 +75,7 @@ func openSQLite(ctx context.Context, path string) (*database, error) {
 	db := &database{
 		name: "SQLite", where: path, dialect: goose.DialectSQLite3, explain: explain, commit: commitSQLite,
 		claim:   func(context.Context, *sql.Conn) error { return nil }, // ownFile has done it
+		yield:   func(context.Context, *sql.Conn) error { return nil },
 		lost:    func(*sql.Conn) bool { return false },
 		release: lock.Close,
 	}
@@ -163,7 +165,10 @@ func checkSQLite(ctx context.Context, db *sql.DB) error {
 // touchTables reads the first page of every table, so that a damaged file is called that before anything is done with it.
 func touchTables(ctx context.Context, db *sql.DB) error {
 	rows, err := db.QueryContext(ctx, "SELECT name FROM sqlite_master WHERE type = 'table'")
-	tables, err := scanAll(rows, err, func(rows *sql.Rows) (name string, err error) { return name, rows.Scan(&name) })
+	tables, err := scanAll(rows, err, func(rows *sql.Rows) (name string, err error) {
+		err = rows.Scan(&name)
+		return name, err
+	})
 	for _, name := range tables {
 		rows, readErr := db.QueryContext(ctx, `SELECT 1 FROM "`+strings.ReplaceAll(name, `"`, `""`)+`" LIMIT 1`)
 		_, readErr = scanAll(rows, readErr, func(*sql.Rows) (any, error) { return nil, nil })
@@ -254,6 +259,7 @@ func openPostgres(dsn string) (*database, error) {
 		readers: stdlib.OpenDB(*cfg), writers: stdlib.OpenDB(*cfg),
 		claim:   func(ctx context.Context, conn *sql.Conn) error { return claimPostgres(ctx, conn, where) },
 		explain: func(err error) error { return explainPostgres(where, err) },
+		yield:   yieldPostgres,
 		lost:    lostPostgres, patience: 30 * time.Second,
 		release: func() error { return nil }, // the lock goes with the connection
 	}
@@ -262,15 +268,32 @@ func openPostgres(dsn string) (*database, error) {
 	return db, nil
 }
 
+// claimPatience is how long a server that was killed may go on holding its lock: PostgreSQL takes a moment to see that it is gone.
+const claimPatience = 2 * time.Second
+
 func claimPostgres(ctx context.Context, conn *sql.Conn, where string) error {
-	var held bool
-	if err := conn.QueryRowContext(ctx, "SELECT pg_try_advisory_lock($1)", advisoryLock).Scan(&held); err != nil {
-		return err
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(claimPatience); ; {
+		var held bool
+		if err := conn.QueryRowContext(ctx, "SELECT pg_try_advisory_lock($1)", advisoryLock).Scan(&held); err != nil || held {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return trainyard.Conflict("another trainyard server is using the database %s: stop it, or give this one a database of its own", where)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
 	}
-	if !held {
-		return trainyard.Conflict("another trainyard server is using the database %s: stop it, or give this one a database of its own", where)
-	}
-	return nil
+}
+
+// yieldPostgres gives the lock back at once; closing the connection would, but only a moment later.
+func yieldPostgres(ctx context.Context, conn *sql.Conn) error {
+	_, err := conn.ExecContext(ctx, "SELECT pg_advisory_unlock($1)", advisoryLock)
+	return err
 }
 
 // commitPostgres sends everything in one go: a transaction costs one round trip.

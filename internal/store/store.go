@@ -147,6 +147,9 @@ func (s *Store) shut() error {
 	close(s.closing)
 	<-s.closed
 	s.news.stop()
+	ctx, cancel := s.patience()
+	defer cancel()
+	_ = s.db.yield(ctx, s.conn.conn) // if that fails the connection is gone, and the lock with it
 	s.conn.close()
 	if err := s.db.close(); err != nil {
 		return fmt.Errorf("close database %s: %w", s.db.where, err)

@@ -195,7 +195,7 @@ func TestConformanceWithVersion1(t *testing.T) {
 func TestNodeLimitIsHeldOrNamed(t *testing.T) {
 	d := open(t, &Config{}, t.TempDir(), trainyard.Resources{CPUs: nodeCPUs, MemoryMB: 100})
 	named := slices.ContainsFunc(d.Notes(), func(n string) bool { return strings.Contains(n, "memory limit of 100 MB is not held") })
-	o, _ := run(t, d, job(t, "eat", "head -c 400000000 /dev/zero | tail; exit ${PIPESTATUS[1]}"))
+	o, _ := run(t, d, job(t, "eat", "head -c 200000000 /dev/zero | tail; exit ${PIPESTATUS[1]}"))
 	held := o.Result.Class == trainyard.ClassOutOfMemory && o.Result.LimitMB == 100 && o.Result.PeakMB > 90 && o.PeakMB == o.Result.PeakMB
 	if held == named {
 		t.Errorf("notes are %q, and a task that takes more memory than its node has ends as %+v", d.Notes(), *o.Result)

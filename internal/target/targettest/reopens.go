@@ -80,7 +80,7 @@ var reopens = []check{
 // limits are demanded only of drivers that hold them; one that does not must say so in the observation.
 var limits = []check{
 	{"names a task that ran out of memory, with its limit and its peak, or says that the limit is not held", func(h *harness) {
-		t := h.task("head -c 400000000 /dev/zero | tail; exit ${PIPESTATUS[1]}")
+		t := h.task("head -c 200000000 /dev/zero | tail; exit ${PIPESTATUS[1]}")
 		t.Resources.MemoryMB = 100
 		h.start(t)
 		o := h.ended(t.ID)
