@@ -44,14 +44,18 @@ type Unreachable struct {
 }
 
 func (e *Unreachable) Error() string {
-	why := e.Err
-	if u, ok := errors.AsType[*url.Error](why); ok {
-		why = u.Err
+	return fmt.Sprintf("no server answers at %s: %v. Start one on this computer with \"trainyard server\", or set TRAINYARD_URL", e.URL, e.Reason())
+}
+
+// Reason is why, in the fewest words: "connection refused".
+func (e *Unreachable) Reason() error {
+	if no, ok := errors.AsType[syscall.Errno](e.Err); ok {
+		return no // without the address once more
 	}
-	if no, ok := errors.AsType[syscall.Errno](why); ok {
-		why = no // "connection refused", without the address once more
+	if u, ok := errors.AsType[*url.Error](e.Err); ok {
+		return u.Err
 	}
-	return fmt.Sprintf("no server answers at %s: %v. Start one on this computer with \"trainyard server\", or set TRAINYARD_URL", e.URL, why)
+	return e.Err
 }
 
 func (e *Unreachable) Unwrap() error { return e.Err }

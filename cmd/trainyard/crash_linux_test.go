@@ -111,6 +111,7 @@ func TestAcknowledgedSubmitsSurviveKills(t *testing.T) {
 func TestNastyJobs(t *testing.T) {
 	l := newLab(t)
 	t.Run("prints invalid UTF-8", func(t *testing.T) {
+		l := l.in(t)
 		l.submit("bytes", "local", `printf 'a\377\376b\n'`)
 		l.until("bytes", trainyard.JobCompleted)
 		if got := l.log("bytes"); got != "a\xff\xfeb\n" {
@@ -118,10 +119,12 @@ func TestNastyJobs(t *testing.T) {
 		}
 	})
 	t.Run("deletes its own working directory", func(t *testing.T) {
+		l := l.in(t)
 		l.submit("rmdir", "local", `rm -rf "$PWD"; echo still here`)
 		l.until("rmdir", trainyard.JobCompleted)
 	})
 	t.Run("forks 500 children and is canceled", func(t *testing.T) {
+		l := l.in(t)
 		mark := filepath.Join(t.TempDir(), "up")
 		l.submit("forks", "local", fmt.Sprintf("for i in $(seq 500); do sleep 321 & done; touch %s; wait", mark))
 		l.wait("children are up", func() bool { _, err := os.Stat(mark); return err == nil })
@@ -130,6 +133,7 @@ func TestNastyJobs(t *testing.T) {
 		l.wait("no child is left", func() bool { return len(l.processes("sleep 321")) == 0 })
 	})
 	t.Run("ignores SIGTERM and is canceled", func(t *testing.T) {
+		l := l.in(t)
 		mark := filepath.Join(t.TempDir(), "up")
 		l.submit("deaf", "local", fmt.Sprintf("trap '' TERM; touch %s; while true; do sleep 0.1; done", mark))
 		l.wait("it is up", func() bool { _, err := os.Stat(mark); return err == nil })
@@ -137,6 +141,7 @@ func TestNastyJobs(t *testing.T) {
 		l.until("deaf", trainyard.JobCanceled)
 	})
 	t.Run("fails with its exit code", func(t *testing.T) {
+		l := l.in(t)
 		l.submit("three", "local", "exit 3")
 		v := l.until("three", trainyard.JobFailed)
 		if v.ExitCode == nil || *v.ExitCode != 3 {
@@ -144,6 +149,7 @@ func TestNastyJobs(t *testing.T) {
 		}
 	})
 	t.Run("prints two gigabytes", func(t *testing.T) {
+		l := l.in(t)
 		l.submit("loud", "local", "yes 0123456789012345678901234567890123456789012345678901234567890 | head -c 2147483648")
 		l.until("loud", trainyard.JobCompleted)
 		info, err := os.Stat(filepath.Join(l.data, "blobs", "workspaceartifactstore", "ExperimentRun", "dcid.loud", "user_logs", "std_log.txt"))
@@ -153,7 +159,8 @@ func TestNastyJobs(t *testing.T) {
 		l.cli("job", "delete", "-n", "loud", "--yes")
 	})
 	t.Run("uses more memory than its node has", func(t *testing.T) {
-		l.cluster("small", "Standard_F1s", 1, 60)
+		l := l.in(t)
+		l.cluster("small", "Standard_F2s_v2", 1, 60)
 		l.submit("glutton", "small", `python3 -c "x = bytearray(6 << 30); print(len(x))"`)
 		v := l.until("glutton", trainyard.JobFailed)
 		if v.Failure == nil || v.Failure.Class != trainyard.ClassOutOfMemory || !strings.Contains(v.Failure.Message, "memory") {
@@ -161,6 +168,7 @@ func TestNastyJobs(t *testing.T) {
 		}
 	})
 	t.Run("and the server lives", func(t *testing.T) {
+		l := l.in(t)
 		l.submit("after", "local", "true")
 		l.until("after", trainyard.JobCompleted)
 	})

@@ -128,6 +128,9 @@ func (s *streamer) follow(ctx context.Context) (client.JobStatus, error) {
 	all.Wait()
 	cancel()
 	<-ticking
+	if s.printed && s.outTTY {
+		s.note("")
+	}
 	if !s.newline {
 		s.note("")
 	}
@@ -195,6 +198,9 @@ func (s *streamer) noteAway(err error) {
 	if !s.away.Swap(true) {
 		s.note("%s the job goes on, and so does this when the server answers again", s.paintErr(yellow, "The server is away:"))
 	}
+	if away, ok := errors.AsType[*client.Unreachable](err); ok {
+		err = away.Reason()
+	}
 	s.status("waiting for the server: %v", err)
 }
 
@@ -211,6 +217,7 @@ func (w logWriter) Write(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
+	w.s.noteBack()
 	w.s.mu.Lock()
 	w.s.printed, w.s.newline = true, p[len(p)-1] == '\n'
 	w.s.mu.Unlock()
@@ -253,18 +260,20 @@ func (a *app) summary(j client.JobStatus) {
 		text += fmt.Sprintf(", exit code %d", *j.ExitCode)
 	}
 	a.note("%s %s", a.paintErr(code, mark+" "+text), "")
+	why := j.Reason.Message
 	if j.Failure != nil && j.Failure.Message != "" {
-		a.note("  %s", clean(j.Failure.Message))
-	} else if j.Status != trainyard.JobCompleted && j.Reason.Message != "" {
-		a.note("  %s", clean(j.Reason.Message))
+		why = j.Failure.Message
 	}
-	a.warn(j.Warnings)
+	if why != "" && j.Status != trainyard.JobCompleted && !strings.HasSuffix(text, why) {
+		a.note("  %s", clean(why))
+	}
 	a.bars(a.console.err, j.Timeline)
 	for _, name := range sortedNames(j.Outputs) {
 		if o := j.Outputs[name]; o != nil && name != "default" {
 			a.note("  output %s  %s", name, clean(o.URI))
 		}
 	}
+	a.warn(j.Warnings)
 	a.note("  %s", a.paintErr(grey, "everything it left: trainyard job download --name "+j.Name+" --all"))
 }
 

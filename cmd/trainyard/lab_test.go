@@ -97,6 +97,13 @@ func (l *lab) start() {
 	}
 }
 
+// in is the same lab for a subtest.
+func (l *lab) in(t *testing.T) *lab {
+	c := *l
+	c.t = t
+	return &c
+}
+
 // kill ends the server as a power cut would.
 func (l *lab) kill() {
 	l.t.Helper()

@@ -119,11 +119,29 @@ func (c *console) pairs(w io.Writer, rows [][2]string) {
 			continue
 		}
 		label := r[0] + strings.Repeat(" ", most-utf8.RuneCountInString(r[0]))
-		for i, line := range strings.Split(strings.TrimRight(r[1], "\n"), "\n") {
-			if i > 0 {
+		for line := range strings.SplitSeq(strings.TrimRight(r[1], "\n"), "\n") {
+			for _, part := range c.wrap(clean(line), most+4) {
+				_, _ = io.WriteString(w, "  "+c.paint(grey, label)+"  "+part+"\n")
 				label = strings.Repeat(" ", most)
 			}
-			_, _ = io.WriteString(w, "  "+c.paint(grey, label)+"  "+clean(line)+"\n")
 		}
 	}
+}
+
+// wrap breaks a line between words where it would run over the terminal's edge, indent columns being taken. A word that is longer than a
+// line, an address as a rule, stays whole so that it can be copied.
+func (c *console) wrap(line string, indent int) []string {
+	room := c.width - indent
+	if !c.outTTY || room < 20 || utf8.RuneCountInString(line) <= room {
+		return []string{line}
+	}
+	var parts []string
+	for word := range strings.FieldsSeq(line) {
+		if n := len(parts) - 1; n >= 0 && utf8.RuneCountInString(parts[n])+1+utf8.RuneCountInString(word) <= room {
+			parts[n] += " " + word
+			continue
+		}
+		parts = append(parts, word)
+	}
+	return parts
 }

@@ -3,8 +3,11 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
-	"sync/atomic"
+	"maps"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/trainyard/trainyard"
@@ -13,13 +16,20 @@ import (
 
 // FleetLink is what a fleet's host asks the server; package control satisfies it.
 type FleetLink interface {
-	// FleetWanted is every machine that the location should have. It blocks until Rev is above after, or some 25 s have passed.
+	// FleetWanted is every machine that the location should have. It blocks until Rev is above after, or some 25 s have passed; -1 never
+	// blocks.
 	FleetWanted(ctx context.Context, location string, after int64) (trainyard.FleetWanted, error)
 	// FleetReport says what was seen and done.
 	FleetReport(ctx context.Context, r trainyard.FleetReport) error
 }
 
-// FleetConfig is what a FleetHost works with.
+// FleetWatcher is a fleet.Driver that can say when to look: Changed's channel gets a value when an agent ends. Values may be merged. The
+// host looks now and then in any case.
+type FleetWatcher interface {
+	Changed() <-chan struct{}
+}
+
+// FleetConfig is what a FleetHost works with. Location, Link and Driver are required.
 type FleetConfig struct {
 	Location string
 	Link     FleetLink
@@ -27,37 +37,55 @@ type FleetConfig struct {
 	Log      *slog.Logger
 }
 
-// FleetHost makes a location's machines be those that are wanted.
+// FleetHost makes a location's machines be those that are wanted: what is missing or dead is started, what is not wanted is ended, and
+// what was seen and done is told.
 type FleetHost struct {
-	cfg    FleetConfig
-	wanted atomic.Pointer[trainyard.FleetWanted]
-	news   chan struct{}
+	cfg  FleetConfig
+	log  *slog.Logger
+	news chan struct{}
+
+	mu      sync.Mutex
+	wanted  *trainyard.FleetWanted    // nil before the server's first word
+	ending  map[trainyard.NodeID]bool // being ended
+	stopped map[trainyard.NodeID]bool // gone, and not told yet
+	trouble map[trainyard.NodeID]*trouble
+	work    sync.WaitGroup
 }
 
-// fleetLook is how often a fleet is looked at when nothing is said to have changed.
-const fleetLook = 5 * time.Second
+// trouble is a machine that could not be started, or whose agent keeps ending.
+type trouble struct {
+	starts int       // in a row
+	last   time.Time // of them
+	next   time.Time // not again before then
+	why    string    // for people; "" while it may be a single accident
+}
+
+const (
+	fleetLook  = 5 * time.Second  // how often the fleet is looked at in any case
+	longestTry = 30 * time.Second // between starts of a machine that does not stay
+	steady     = time.Minute      // an agent that has lived so long has no trouble any more
+)
 
 // NewFleetHost makes a FleetHost; Run starts it.
 func NewFleetHost(c FleetConfig) *FleetHost {
-	if c.Log == nil {
-		c.Log = slog.Default()
+	h := &FleetHost{cfg: c, log: c.Log, news: make(chan struct{}, 1), ending: map[trainyard.NodeID]bool{},
+		stopped: map[trainyard.NodeID]bool{}, trouble: map[trainyard.NodeID]*trouble{}}
+	if h.log == nil {
+		h.log = slog.New(slog.DiscardHandler)
 	}
-	return &FleetHost{cfg: c, news: make(chan struct{}, 1)}
+	h.log = h.log.With("location", c.Location)
+	return h
 }
 
 // Run works until ctx is done. Machines go on.
 func (h *FleetHost) Run(ctx context.Context) error {
-	listening := make(chan struct{})
-	go func() {
-		defer close(listening)
-		h.listen(ctx)
-	}()
-	defer func() { <-listening }()
+	h.work.Go(func() { h.listen(ctx) })
+	defer h.work.Wait()
 	var changed <-chan struct{}
-	if w, ok := h.cfg.Driver.(interface{ Changed() <-chan struct{} }); ok {
+	if w, ok := h.cfg.Driver.(FleetWatcher); ok {
 		changed = w.Changed()
 	}
-	look := time.NewTicker(fleetLook)
+	look := time.NewTimer(fleetLook)
 	defer look.Stop()
 	for {
 		select {
@@ -67,88 +95,219 @@ func (h *FleetHost) Run(ctx context.Context) error {
 		case <-changed:
 		case <-look.C:
 		}
-		if w := h.wanted.Load(); w != nil {
-			if err := h.round(ctx, *w); err != nil && ctx.Err() == nil {
-				h.cfg.Log.Error("fleet", "location", h.cfg.Location, "error", err)
-			}
+		again, err := h.round(ctx)
+		if err != nil && ctx.Err() == nil {
+			h.log.Warn("round of the fleet", "err", err)
 		}
+		look.Reset(again)
 	}
 }
 
 // listen keeps what is wanted up to date.
 func (h *FleetHost) listen(ctx context.Context) {
-	after := int64(0)
+	after := int64(-1)
+	var tries backoff
 	for ctx.Err() == nil {
+		asked := time.Now()
 		w, err := h.cfg.Link.FleetWanted(ctx, h.cfg.Location, after)
 		if err != nil {
-			select {
-			case <-ctx.Done():
-			case <-time.After(time.Second):
+			if ctx.Err() == nil {
+				h.log.Warn("ask which machines are wanted", "err", err)
+				pause(ctx, tries.next())
 			}
 			continue
 		}
-		after = w.Rev
-		h.wanted.Store(&w)
-		select {
-		case h.news <- struct{}{}:
-		default:
+		if w.Rev != after || time.Since(asked) > time.Second {
+			tries.reset()
+		} else {
+			pause(ctx, tries.next()) // it should have waited for news; do not spin
 		}
+		after = w.Rev
+		h.mu.Lock()
+		h.wanted = &w
+		h.mu.Unlock()
+		nudge(h.news)
 	}
 }
 
-// round makes the difference between what is there and what is wanted, and says so. With half a view it does nothing.
-func (h *FleetHost) round(ctx context.Context, w trainyard.FleetWanted) error {
+// round makes the difference between what is there and what is wanted, and tells. It returns when to look again. With half a view it
+// does nothing and tells nothing.
+func (h *FleetHost) round(ctx context.Context) (again time.Duration, err error) {
+	h.mu.Lock()
+	w := h.wanted
+	h.mu.Unlock()
+	if w == nil {
+		return fleetLook, nil
+	}
 	have, err := h.cfg.Driver.Machines(ctx)
 	if err != nil {
-		return err
+		return fleetLook, fmt.Errorf("nothing is started or ended without the whole list of machines: %w", err)
 	}
-	want := map[trainyard.NodeID]bool{}
-	for _, m := range w.Machines {
-		want[m.ID] = true
-	}
-	running := map[trainyard.NodeID]bool{}
-	var surplus []trainyard.NodeID
-	for _, m := range have {
-		running[m.ID] = m.State != trainyard.MachineDead
-		if !want[m.ID] {
-			surplus = append(surplus, m.ID)
-		}
-	}
-	var missing []trainyard.MachineSpec
-	for _, m := range w.Machines {
-		if !running[m.ID] {
-			missing = append(missing, m)
-		}
-	}
-	report := trainyard.FleetReport{Location: h.cfg.Location, Failed: map[trainyard.NodeID]string{}}
+	h.end(ctx, surplus(have, w.Machines))
+	missing, again := h.missing(have, w.Machines)
 	if len(missing) > 0 {
 		_, err := h.cfg.Driver.Grow(ctx, missing)
-		h.blame(err, report.Failed)
+		again = min(again, h.blame(missing, err))
+		if have, err = h.cfg.Driver.Machines(ctx); err != nil {
+			return fleetLook, fmt.Errorf("nothing is told without the whole list of machines: %w", err)
+		}
 	}
-	if len(surplus) > 0 {
-		stopped, err := h.cfg.Driver.Shrink(ctx, surplus)
-		report.Stopped = stopped
-		h.blame(err, report.Failed)
-	}
-	if report.Machines, err = h.cfg.Driver.Machines(ctx); err != nil {
-		return err
-	}
-	return h.cfg.Link.FleetReport(ctx, report)
+	return again, h.tell(ctx, have)
 }
 
-// blame sorts joined errors by machine; what belongs to none is logged.
-func (h *FleetHost) blame(err error, failed map[trainyard.NodeID]string) {
-	if err == nil {
-		return
-	}
-	if many, ok := err.(interface{ Unwrap() []error }); ok {
-		for _, e := range many.Unwrap() {
-			h.blame(e, failed)
+// surplus lists the machines that are there and not wanted.
+func surplus(have []trainyard.Machine, want []trainyard.MachineSpec) (out []trainyard.NodeID) {
+	for _, m := range have {
+		if !slices.ContainsFunc(want, func(s trainyard.MachineSpec) bool { return s.ID == m.ID }) {
+			out = append(out, m.ID)
 		}
+	}
+	return out
+}
+
+// end ends machines, without keeping others waiting.
+func (h *FleetHost) end(ctx context.Context, ids []trainyard.NodeID) {
+	h.mu.Lock()
+	ids = slices.DeleteFunc(ids, func(id trainyard.NodeID) bool { return h.ending[id] })
+	for _, id := range ids {
+		h.ending[id] = true
+	}
+	h.mu.Unlock()
+	if len(ids) == 0 {
 		return
 	}
-	if e, ok := errors.AsType[*fleet.MachineError](err); ok {
-		failed[e.ID] = e.Err.Error()
+	h.log.Info("end machines", "nodes", ids)
+	h.work.Go(func() {
+		gone, err := h.cfg.Driver.Shrink(ctx, ids)
+		if err != nil && ctx.Err() == nil {
+			h.log.Warn("end machines", "nodes", ids, "err", err)
+		}
+		h.mu.Lock()
+		for _, id := range ids {
+			delete(h.ending, id)
+		}
+		for _, id := range gone {
+			h.stopped[id] = true
+			delete(h.trouble, id)
+		}
+		h.mu.Unlock()
+		if len(gone) > 0 {
+			nudge(h.news)
+		}
+	})
+}
+
+// missing lists the machines to start now, and says when the next one may be started.
+func (h *FleetHost) missing(have []trainyard.Machine, want []trainyard.MachineSpec) (out []trainyard.MachineSpec, again time.Duration) {
+	there := map[trainyard.NodeID]trainyard.Machine{}
+	for _, m := range have {
+		there[m.ID] = m
 	}
-	h.cfg.Log.Warn("fleet", "location", h.cfg.Location, "error", err)
+	now, again := time.Now(), fleetLook
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, s := range want {
+		m, known := there[s.ID]
+		t := h.trouble[s.ID]
+		if known && m.State != trainyard.MachineDead {
+			if t != nil && now.Sub(t.last) >= steady {
+				delete(h.trouble, s.ID)
+			}
+			continue
+		}
+		if t == nil {
+			t = &trouble{}
+			h.trouble[s.ID] = t
+		}
+		if known && t.starts > 1 {
+			t.why = fmt.Sprintf("its agent has ended %d times in a row", t.starts)
+			if m.Note != "" {
+				t.why += ": " + m.Note
+			}
+		}
+		switch wait := t.next.Sub(now); {
+		case h.ending[s.ID]: // when that is done there is news
+		case wait > 0:
+			again = min(again, wait)
+		default:
+			t.starts, t.last = t.starts+1, now
+			if t.starts > 1 {
+				t.next = now.Add(min(time.Second<<min(t.starts-2, 10), longestTry))
+			}
+			out = append(out, s)
+		}
+	}
+	return out, again
+}
+
+// blame notes which of the machines asked for could not be had, and returns when to try again.
+func (h *FleetHost) blame(asked []trainyard.MachineSpec, err error) (again time.Duration) {
+	if err == nil {
+		return fleetLook
+	}
+	h.log.Warn("start machines", "err", err)
+	each, rest := map[trainyard.NodeID]string{}, ""
+	for _, e := range flatten(err) {
+		if m, ok := errors.AsType[*fleet.MachineError](e); ok {
+			each[m.ID] = m.Err.Error()
+		} else {
+			rest = e.Error()
+		}
+	}
+	again = fleetLook
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, s := range asked {
+		why, failed := each[s.ID]
+		if !failed && (rest == "" || len(each) > 0) {
+			continue
+		}
+		t := h.trouble[s.ID]
+		if t.why = why; why == "" {
+			t.why = rest
+		}
+		t.next = t.last.Add(min(time.Second<<min(t.starts-1, 10), longestTry))
+		again = min(again, time.Until(t.next))
+	}
+	return again
+}
+
+// flatten lists what errors.Join has joined.
+func flatten(err error) []error {
+	many, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return []error{err}
+	}
+	var out []error
+	for _, e := range many.Unwrap() {
+		out = append(out, flatten(e)...)
+	}
+	return out
+}
+
+// tell reports all machines, those that went since the last report, and what is wrong. What could not be told is told next time.
+func (h *FleetHost) tell(ctx context.Context, have []trainyard.Machine) error {
+	r := trainyard.FleetReport{Location: h.cfg.Location, Machines: have, Failed: map[trainyard.NodeID]string{}}
+	h.mu.Lock()
+	r.Stopped = slices.Sorted(maps.Keys(h.stopped))
+	for _, s := range h.wanted.Machines {
+		if t := h.trouble[s.ID]; t != nil && t.why != "" {
+			r.Failed[s.ID] = t.why
+		}
+	}
+	h.mu.Unlock()
+	if err := h.cfg.Link.FleetReport(ctx, r); err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, id := range r.Stopped {
+		delete(h.stopped, id)
+	}
+	for id := range h.trouble { // of machines nobody wants any more
+		if !slices.ContainsFunc(h.wanted.Machines, func(s trainyard.MachineSpec) bool { return s.ID == id }) {
+			delete(h.trouble, id)
+		}
+	}
+	return nil
 }

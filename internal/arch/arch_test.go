@@ -54,6 +54,8 @@ var inTests = map[string][]string{
 	"internal/target/process": {"internal/target/targettest"},
 	"internal/agent":          {"internal/agentlink"},
 	"internal/arm":            {"internal/arm/armtest"},
+	"internal/blobrest":       {"internal/blob"},
+	"internal/history":        {"internal/blob", "internal/output", "internal/blobrest"},
 }
 
 // numbers to hold: see docs/architecture.md.

@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"io"
+	"slices"
 
 	"github.com/trainyard/trainyard"
 )
@@ -46,7 +47,25 @@ func (r Runs) ReadLog(ctx context.Context, scope trainyard.Scope, job, name stri
 	return r.Output.Read(ctx, scope, job, name, offset)
 }
 
-// WaitLog waits until a log is longer than beyond.
+// WaitLog waits until a log is longer than beyond, the job is over, or ctx is done.
 func (r Runs) WaitLog(ctx context.Context, scope trainyard.Scope, job, name string, beyond int64) (int64, error) {
+	ctx, over := context.WithCancel(ctx)
+	defer over()
+	key := trainyard.MakeJobKey(scope, job)
+	ended := func() bool {
+		j, err := r.Store.Job(ctx, key)
+		return err != nil || j.Status.State.Terminal()
+	}
+	stop := r.Store.Subscribe(func(ch trainyard.Change) {
+		if slices.Contains(ch.Jobs, key) {
+			if _, live := r.Store.LiveJob(key); !live { // ended, or back in the queue: whoever waits looks again
+				over()
+			}
+		}
+	})
+	defer stop()
+	if ended() { // asked after subscribing, so that no end is missed
+		over()
+	}
 	return r.Output.Wait(ctx, scope, job, name, beyond)
 }

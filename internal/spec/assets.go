@@ -74,6 +74,31 @@ func (d *Document) Datastore(trainyard.Scope) (*Asset, error) {
 	f.silent("$schema", "id")
 	f.need("name")
 	a := &Asset{Kind: trainyard.KindDatastore, Name: f.name("name"), Tags: f.texts("tags", false), Properties: map[string]any{}}
+	if len(a.Tags) > 0 {
+		a.Properties["tags"] = a.Tags
+	}
+	if text := f.text("description"); text != "" {
+		a.Properties["description"] = text
+	}
+	kind := f.choice("type", "azure_blob", "AzureBlob", "azure_file", "AzureFile", "azure_data_lake_gen1", "AzureDataLakeGen1",
+		"azure_data_lake_gen2", "AzureDataLakeGen2")
+	if !f.has("type") {
+		if kind = snakeToPascal(d.schema().typ); kind == "" {
+			f.need("type")
+		}
+	}
+	f.store(a, kind)
+	a.Properties["credentials"] = f.credentials()
+	if err := d.end(f); err != nil {
+		return nil, err
+	}
+	a.Warnings = f.p.notes
+	return a, nil
+}
+
+// store reads what says where a datastore of the kind is.
+func (f *fields) store(a *Asset, kind string) {
+	a.Properties["datastoreType"] = kind
 	put := func(field, key string, needed bool) {
 		if needed {
 			f.need(field)
@@ -82,19 +107,7 @@ func (d *Document) Datastore(trainyard.Scope) (*Asset, error) {
 			a.Properties[key] = text
 		}
 	}
-	kind := f.choice("type", "azure_blob", "AzureBlob", "azure_file", "AzureFile", "azure_data_lake_gen1", "AzureDataLakeGen1",
-		"azure_data_lake_gen2", "AzureDataLakeGen2")
-	if kind == "" && !f.has("type") {
-		kind = strings.ReplaceAll(snakeToPascal(d.schema().typ), "_", "")
-		if kind == "" {
-			f.need("type")
-		}
-	}
-	a.Properties["datastoreType"] = kind
-	put("description", "description", false)
-	if kind == "AzureDataLakeGen1" {
-		put("store_name", "storeName", true)
-	} else {
+	if kind != "AzureDataLakeGen1" {
 		put("account_name", "accountName", kind != "")
 		put("endpoint", "endpoint", false)
 		put("protocol", "protocol", false)
@@ -104,20 +117,13 @@ func (d *Document) Datastore(trainyard.Scope) (*Asset, error) {
 		put("container_name", "containerName", true)
 	case "AzureFile":
 		put("file_share_name", "fileShareName", true)
+	case "AzureDataLakeGen1":
+		put("store_name", "storeName", true)
 	case "AzureDataLakeGen2":
 		put("filesystem", "filesystem", true)
-	case "":
+	default: // a problem was said; the fields of every type are known
 		f.silent("store_name", "container_name", "file_share_name", "filesystem")
 	}
-	if len(a.Tags) > 0 {
-		a.Properties["tags"] = a.Tags
-	}
-	a.Properties["credentials"] = f.credentials()
-	if err := d.end(f); err != nil {
-		return nil, err
-	}
-	a.Warnings = f.p.notes
-	return a, nil
 }
 
 // credentials reads what opens a datastore. What is in the file says of which type it is.

@@ -78,7 +78,7 @@ func (t *jobTranslator) expression(where place, text string, optional bool) {
 		case at >= 0 && side.values[at].get("optional") != nil:
 			t.p.at(where, "command", "${{%s}}: the input %s is optional and not given: write $[[ … ${{%s}} … ]] round the part that needs it", text, m[2], text)
 		case at < 0:
-			t.p.at(where, "command", "${{%s}}: %s has no %s%s", text, m[1], m[2], (&fields{n: &node{kind: mapping}, known: side.names()}).instead(m[2]))
+			t.p.at(where, "command", "${{%s}}: %s has no %s%s", text, m[1], m[2], instead(m[2], side.names()))
 		}
 	case strings.HasPrefix(text, "search_space."):
 		t.p.at(where, "command", "${{%s}}: a search space belongs to a sweep job", text)

@@ -200,22 +200,28 @@ func (f *fields) done() {
 	if f.n == nil {
 		return
 	}
-	slices.Sort(f.known)
-	f.known = slices.Compact(f.known)
+	known, free := map[string]bool{}, []string{}
+	for _, name := range f.known {
+		if !known[name] && name != "$schema" && f.n.index(name) < 0 {
+			free = append(free, name)
+		}
+		known[name] = true
+	}
+	slices.Sort(free)
 	for _, k := range f.n.keys {
-		if _, ok := slices.BinarySearch(f.known, k.text); !ok {
-			f.p.at(k.place, f.at(k.text), "there is no such field%s", f.instead(k.text))
+		if !known[k.text] {
+			f.p.at(k.place, f.at(k.text), "there is no such field%s", instead(k.text, free))
 		}
 	}
 }
 
-func (f *fields) instead(word string) string {
-	shown := slices.DeleteFunc(slices.Clone(f.known), func(s string) bool { return s == "$schema" || f.n.index(s) >= 0 })
-	if near := catalog.Nearest(word, shown); len(near) > 0 {
+// instead names what could have been meant by word.
+func instead(word string, among []string) string {
+	if near := catalog.Nearest(word, among); len(near) > 0 {
 		return "; did you mean " + near[0] + "?"
 	}
-	if len(shown) > 0 && len(shown) <= 8 {
-		return "; there are " + strings.Join(shown, ", ")
+	if len(among) > 0 && len(among) <= 8 {
+		return "; there are " + strings.Join(among, ", ")
 	}
 	return ""
 }

@@ -130,6 +130,9 @@ func (p problem) String() string {
 	return p.place.String() + ": " + p.field + ": " + p.text
 }
 
+// maxSaid is how many problems are said at once; whoever has more has the wrong file.
+const maxSaid = 100
+
 // problems collects everything that is wrong, and everything that a user should know, so that both are said at once.
 type problems struct {
 	list  []problem
@@ -168,7 +171,11 @@ func (p *problems) err(file string) error {
 		return e
 	}
 	e := trainyard.Invalid("%s has %d mistakes:", file, len(p.list))
-	for _, one := range p.list {
+	for i, one := range p.list {
+		if i == maxSaid {
+			e.Details = append(e.Details, trainyard.Error{Code: trainyard.CodeInvalid, Message: fmt.Sprintf("and %d more", len(p.list)-i)})
+			break
+		}
 		e.Details = append(e.Details, trainyard.Error{Code: trainyard.CodeInvalid, Message: one.String(), Target: one.field})
 	}
 	return e

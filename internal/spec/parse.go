@@ -149,6 +149,7 @@ func (b *builder) build(y *yaml.Node, depth int) *node {
 
 func (b *builder) fill(n *node, y *yaml.Node, depth int) {
 	var merged []*node
+	lines := map[string]int{}
 	for i := 0; i+1 < len(y.Content) && b.count <= maxNodes; i += 2 {
 		k, v := y.Content[i], y.Content[i+1]
 		if k.Kind == yaml.ScalarNode && k.Value == "<<" && k.Style&quoted == 0 {
@@ -160,10 +161,11 @@ func (b *builder) fill(n *node, y *yaml.Node, depth int) {
 			b.p.at(key.place, "", "a map or a list cannot be a key; put quotes around {{NAME}}, or a value in its place")
 			continue
 		}
-		if first := n.index(key.text); first >= 0 {
-			b.p.at(key.place, key.text, "is there twice; it is also at line %d", n.keys[first].line)
+		if first := lines[key.text]; first > 0 {
+			b.p.at(key.place, key.text, "is there twice; it is also at line %d", first)
 			continue
 		}
+		lines[key.text] = key.line
 		n.keys, n.values = append(n.keys, key), append(n.values, b.build(v, depth+1))
 	}
 	for _, m := range merged {

@@ -59,7 +59,7 @@ func (s *Stager) blobObjects(ctx context.Context, key string) (objects []object,
 // stat asks for one object's size and version.
 func (s *Stager) stat(ctx context.Context, key string) (trainyard.BlobInfo, error) {
 	var info trainyard.BlobInfo
-	err := again(ctx, func() error {
+	err := s.again(ctx, func() error {
 		body, got, err := s.blobs.Open(ctx, key, 0)
 		if err != nil {
 			return fmt.Errorf("open %s: %w", key, err)
@@ -72,7 +72,7 @@ func (s *Stager) stat(ctx context.Context, key string) (trainyard.BlobInfo, erro
 
 func (s *Stager) list(ctx context.Context, prefix string) ([]trainyard.BlobInfo, error) {
 	var items []trainyard.BlobInfo
-	err := again(ctx, func() (err error) {
+	err := s.again(ctx, func() (err error) {
 		if items, err = s.blobs.List(ctx, prefix); err != nil {
 			return fmt.Errorf("list %s: %w", prefix, err)
 		}
@@ -141,7 +141,7 @@ func (s *Stager) fetch(ctx context.Context, dir string, objects []object, said f
 	group.SetLimit(4)
 	for _, o := range objects {
 		group.Go(func() error {
-			err := fill(ctx, root, o, func(n int64) { done.Add(n); tell() })
+			err := s.fill(ctx, root, o, func(n int64) { done.Add(n); tell() })
 			return s.local(err, trainyard.ClassData, dir, total)
 		})
 	}
@@ -181,13 +181,13 @@ func clash(name string, err error) error {
 }
 
 // fill downloads one object, going on where a broken connection left off.
-func fill(ctx context.Context, root *os.Root, o object, add func(n int64)) error {
+func (s *Stager) fill(ctx context.Context, root *os.Root, o object, add func(n int64)) error {
 	f, err := root.OpenFile(filepath.FromSlash(o.Path), os.O_WRONLY, 0)
 	if err != nil {
 		return err
 	}
 	at := int64(0)
-	err = again(ctx, func() error {
+	err = s.again(ctx, func() error {
 		body, err := o.Open(ctx, at)
 		if err != nil {
 			return err
@@ -224,11 +224,11 @@ func (c counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// again does something that may fail for a moment: up to five times, with growing pauses. What will not change is not tried again.
-func again(ctx context.Context, do func() error) error {
-	var err error
-	for _, pause := range []time.Duration{100 * time.Millisecond, 500 * time.Millisecond, 2 * time.Second, 4 * time.Second, 0} {
-		if err = do(); err == nil || lasting(err) || pause == 0 {
+// again does something that may fail for a moment, with growing pauses. What will not change is not tried again.
+func (s *Stager) again(ctx context.Context, do func() error) error {
+	err := do()
+	for _, pause := range s.pauses {
+		if err == nil || lasting(err) {
 			return err
 		}
 		select {
@@ -236,6 +236,7 @@ func again(ctx context.Context, do func() error) error {
 			return errors.Join(ctx.Err(), err)
 		case <-time.After(pause):
 		}
+		err = do()
 	}
 	return err
 }

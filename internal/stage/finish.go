@@ -139,7 +139,7 @@ func (s *Stager) putAll(ctx context.Context, files []upload, p trainyard.Progres
 
 // putFile streams one file, as long as it is now: what still grows does not hold the task up.
 func (s *Stager) putFile(ctx context.Context, u upload, add func(n int64)) error {
-	err := again(ctx, func() error {
+	err := s.again(ctx, func() error {
 		f, err := openPlain(u.path)
 		if err != nil {
 			return err

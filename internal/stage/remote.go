@@ -105,7 +105,7 @@ func shown(uri string) string {
 // webFile asks for one file's size and version without reading it. A ranged GET is understood where a HEAD is not: signed addresses.
 func (s *Stager) webFile(ctx context.Context, u *url.URL, name string) (object, error) {
 	o := object{Path: name, Size: -1}
-	err := again(ctx, func() error {
+	err := s.again(ctx, func() error {
 		res, err := s.webGet(ctx, u, map[string]string{"Range": "bytes=0-0"})
 		if err != nil {
 			return err
@@ -246,7 +246,7 @@ type blobPage struct {
 }
 
 func (s *Stager) webPage(ctx context.Context, u *url.URL) (page blobPage, err error) {
-	err = again(ctx, func() error {
+	err = s.again(ctx, func() error {
 		res, err := s.webGet(ctx, u, nil)
 		if err != nil {
 			return err

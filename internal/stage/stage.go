@@ -26,6 +26,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync/atomic"
+	"time"
 
 	"github.com/trainyard/trainyard"
 )
@@ -78,7 +79,8 @@ type Stager struct {
 	env    *shelf
 	python *finder
 	free   func(path string) (int64, error)
-	lazy   atomic.Value // string: where the node's Python for tasks is known to be
+	pauses []time.Duration // between tries of what may fail for a moment
+	lazy   atomic.Value    // string: where the node's Python for tasks is known to be
 }
 
 // New makes the folders and returns a Stager on them.
@@ -92,7 +94,8 @@ func New(c Config) (*Stager, error) {
 	if c.HTTP == nil {
 		c.HTTP = webClient()
 	}
-	s := &Stager{blobs: c.Blobs, web: c.HTTP, log: c.Log, free: freeBytes}
+	s := &Stager{blobs: c.Blobs, web: c.HTTP, log: c.Log, free: freeBytes,
+		pauses: []time.Duration{100 * time.Millisecond, 500 * time.Millisecond, 2 * time.Second, 4 * time.Second}}
 	var err error
 	if s.dir, err = filepath.Abs(c.Dir); err != nil {
 		return nil, fmt.Errorf("task folder %s: %w", c.Dir, err)

@@ -216,6 +216,7 @@ func stager(t testing.TB, blobs Blobs, change ...func(*Config)) *Stager {
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.pauses = []time.Duration{time.Millisecond, time.Millisecond, time.Millisecond}
 	t.Cleanup(func() { _ = removeAll(s.cache); _ = removeAll(s.dir) })
 	return s
 }
@@ -373,8 +374,11 @@ func TestPrepareTwiceTouchesNothing(t *testing.T) {
 }
 
 func TestUnfinishedPrepareIsDoneAnew(t *testing.T) {
-	s := stager(t, newStore(t))
+	st := newStore(t)
+	st.put(t, map[string]string{"codes/abc/a.txt": "a"})
+	s := stager(t, st)
 	tk := task("died")
+	tk.CodeKey = "codes/abc"
 	folder := s.folder(tk.ID)
 	if err := os.MkdirAll(filepath.Join(folder, workPart, "half"), 0o755); err != nil {
 		t.Fatal(err)

@@ -176,12 +176,14 @@ func (s *Store) reconnect(ctx context.Context) error {
 	if err := s.connect(ctx); err != nil {
 		return s.db.explain(err)
 	}
-	if err := s.stillOurs(ctx); err != nil {
-		s.conn.failed = true
-		return s.db.explain(err)
+	err := s.stillOurs(ctx)
+	var change trainyard.Change
+	if err == nil {
+		change, err = s.load(ctx)
 	}
-	change, err := s.load(ctx)
-	if err != nil {
+	if err != nil { // let go of the database: it may be another's by now
+		_ = s.db.yield(ctx, s.conn.conn)
+		s.conn.close()
 		s.conn.failed = true
 		return s.db.explain(err)
 	}
