@@ -259,7 +259,7 @@ func (a *app) summary(j client.JobStatus) {
 	if j.ExitCode != nil && (*j.ExitCode != 0 || j.Status == trainyard.JobCompleted) {
 		text += fmt.Sprintf(", exit code %d", *j.ExitCode)
 	}
-	a.note("%s %s", a.paintErr(code, mark+" "+text), "")
+	a.note("%s", a.paintErr(code, mark+" "+text))
 	why := j.Reason.Message
 	if j.Failure != nil && j.Failure.Message != "" {
 		why = j.Failure.Message

@@ -24,7 +24,7 @@ func TestTable(t *testing.T) {
 	tab.add("a", "1", "", "because\nof \x1b[31mred")
 	tab.add("longer", "100", "", "")
 	tab.print(a.console, a.out)
-	want := "Name    Nodes  Why\na           1  because of [31mred\nlonger    100  \n"
+	want := "Name    Nodes  Why\na           1  because of [31mred\nlonger    100\n"
 	if out.String() != want {
 		t.Errorf("got\n%q\nwant\n%q", out.String(), want)
 	}

@@ -102,8 +102,7 @@ func (t *table) line(c *console, w io.Writer, cols, widths []int, cells []string
 			b.WriteString(strings.Repeat(" ", gap))
 		}
 	}
-	b.WriteByte('\n')
-	_, _ = io.WriteString(w, b.String()) // a closed pipe shows at the end of the command
+	_, _ = io.WriteString(w, strings.TrimRight(b.String(), " ")+"\n") // a closed pipe shows at the end of the command
 }
 
 // pairs writes labelled values below each other; those without a value are left out.

@@ -3,15 +3,13 @@ package agentlink
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
+	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -20,66 +18,57 @@ import (
 	"github.com/trainyard/trainyard"
 )
 
-// DialConfig is what an agent needs to reach its server.
+// DialConfig is what an agent needs to reach its server. URL and Node are required.
 type DialConfig struct {
-	URL       string
-	CAFile    string // PEM; empty: the system's authorities, and plain HTTP
+	URL       string // https://HOST:PORT; plain http only to loopback
+	CAFile    string // PEM of the authority to trust; empty: the system's
 	Node      trainyard.NodeID
-	JoinToken string
+	JoinToken string // for Join, where NodeInfo carries none
 }
 
-// Client is the agent's end. It connects when it is first used, and again whenever the connection is gone.
+// Client is the agent's end. It connects when it is first used, and again whenever the connection is gone. A server that cannot be
+// reached, or breaks off, is an error with CodeBusy; what the server itself says keeps its code.
 type Client struct {
 	base  string
 	node  trainyard.NodeID
+	join  string
 	http  *http.Client
+	times times
 	token atomic.Pointer[string] // of the lease
 }
 
-// Times after which a silent connection is given up: a request's answer must begin, a long poll's within its hold.
-const (
-	answerTimeout = 40 * time.Second // longer than a long poll is held
-	dialTimeout   = 5 * time.Second
-	pingAfter     = 10 * time.Second // of silence, on HTTP/2
-)
-
 // Dial makes a Client; nothing is sent yet.
-func Dial(c DialConfig) (*Client, error) {
+func Dial(c DialConfig) (*Client, error) { return dial(c, patience) }
+
+func dial(c DialConfig, limits times) (*Client, error) {
 	u, err := url.Parse(c.URL)
 	if err != nil || (u.Scheme != "https" && u.Scheme != "http") || u.Host == "" {
 		return nil, trainyard.Invalid("%q is not the URL of a server: want https://HOST:PORT", c.URL)
 	}
-	t := &http.Transport{
-		DialContext:           (&net.Dialer{Timeout: dialTimeout, KeepAlive: pingAfter}).DialContext,
-		ForceAttemptHTTP2:     true,
-		MaxIdleConnsPerHost:   32,
-		IdleConnTimeout:       2 * time.Minute,
-		ResponseHeaderTimeout: answerTimeout,
-		TLSHandshakeTimeout:   dialTimeout,
-		HTTP2:                 &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: dialTimeout, MaxReceiveBufferPerStream: 4 << 20, MaxReceiveBufferPerConnection: 16 << 20},
+	if u.Scheme == "http" && !loopback(u.Hostname()) {
+		return nil, trainyard.Invalid("%q would send tokens and data in the clear: use https, or http on loopback", c.URL)
 	}
-	if c.CAFile != "" {
-		pem, err := os.ReadFile(c.CAFile)
-		if err != nil {
-			return nil, fmt.Errorf("read the server's CA certificate: %w", err)
-		}
-		pool := x509.NewCertPool()
-		if !pool.AppendCertsFromPEM(pem) {
-			return nil, trainyard.Invalid("%s holds no certificate", c.CAFile)
-		}
-		t.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+	t, err := transport(c.CAFile, limits)
+	if err != nil {
+		return nil, err
 	}
-	return &Client{base: strings.TrimRight(c.URL, "/") + "/agent/v1", node: c.Node, http: &http.Client{Transport: t}}, nil
+	return &Client{base: strings.TrimRight(c.URL, "/") + "/agent/v1", node: c.Node, join: c.JoinToken, times: limits,
+		http: &http.Client{Transport: t}}, nil
+}
+
+// Close lets go of idle connections.
+func (c *Client) Close() error {
+	c.http.CloseIdleConnections()
+	return nil
 }
 
 // Join joins and keeps the lease's token for everything that follows.
 func (c *Client) Join(ctx context.Context, info trainyard.NodeInfo) (trainyard.NodeLease, error) {
-	var lease trainyard.NodeLease
-	body, err := json.Marshal(info)
-	if err != nil {
-		return lease, err
+	if info.Token == "" {
+		info.Token = c.join
 	}
-	if err := c.call(ctx, http.MethodPost, c.base+"/join", body, &lease); err != nil {
+	var lease trainyard.NodeLease
+	if err := c.post(ctx, c.base+"/join", info, &lease); err != nil {
 		return lease, err
 	}
 	c.token.Store(&lease.Token)
@@ -93,13 +82,9 @@ func (c *Client) Wanted(ctx context.Context, node trainyard.NodeID, epoch, after
 	return w, err
 }
 
-// Report reports.
+// Report says what became of tasks.
 func (c *Client) Report(ctx context.Context, r trainyard.Report) error {
-	body, err := json.Marshal(r)
-	if err != nil {
-		return err
-	}
-	return c.call(ctx, http.MethodPost, c.url(r.Node, "report"), body, nil)
+	return c.post(ctx, c.url(r.Node, "report"), r, nil)
 }
 
 // Append sends log bytes, in pieces that the server takes.
@@ -128,26 +113,35 @@ func (c *Client) List(ctx context.Context, prefix string) ([]trainyard.BlobInfo,
 // Open reads a blob from an offset. A connection that breaks ends the reading with an error, never as if it were the end.
 func (c *Client) Open(ctx context.Context, key string, offset int64) (io.ReadCloser, trainyard.BlobInfo, error) {
 	var info trainyard.BlobInfo
-	res, err := c.do(ctx, http.MethodGet, c.url(c.node, "blob", "key", key, "offset", strconv.FormatInt(offset, 10)), nil)
+	guard := watch(ctx, c.times.stall)
+	res, err := c.do(guard.ctx, http.MethodGet, c.url(c.node, "blob", "key", key, "offset", strconv.FormatInt(offset, 10)), nil)
 	if err != nil {
-		return nil, info, err
+		guard.stop()
+		return nil, info, c.away(ctx, guard.why(err))
 	}
-	doc, err := strconv.Unquote(res.Header.Get(infoHeader))
+	doc, err := base64.StdEncoding.DecodeString(res.Header.Get(infoHeader))
 	if err == nil {
-		err = json.Unmarshal([]byte(doc), &info)
+		err = json.Unmarshal(doc, &info)
 	}
 	if err != nil {
 		res.Body.Close()
+		guard.stop()
 		return nil, info, fmt.Errorf("read the description of %s: %w", key, err)
 	}
-	return res.Body, info, nil
+	return &download{c: c, ctx: ctx, body: res.Body, guard: guard}, info, nil
 }
 
-// Put stores a blob.
+// Put stores a blob. It has done with r when it returns, and does not close it.
 func (c *Client) Put(ctx context.Context, key string, r io.Reader) error {
-	res, err := c.do(ctx, http.MethodPut, c.url(c.node, "blob", "key", key), r)
+	guard := watch(ctx, c.times.stall)
+	up := &upload{r: r, guard: guard, done: make(chan struct{})}
+	defer func() { guard.stop(); <-up.done }()
+	res, err := c.do(guard.ctx, http.MethodPut, c.url(c.node, "blob", "key", key), up)
 	if err != nil {
-		return err
+		if failed := up.failed(); failed != nil {
+			return failed // what was to be sent could not be read: that is not the server's fault
+		}
+		return c.away(ctx, guard.why(err))
 	}
 	return res.Body.Close()
 }
@@ -164,29 +158,46 @@ func (c *Client) url(node trainyard.NodeID, what string, query ...string) string
 	return u
 }
 
-// call sends a body and decodes the answer.
+// post sends a word as JSON.
+func (c *Client) post(ctx context.Context, u string, body, into any) error {
+	data, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	return c.call(ctx, http.MethodPost, u, data, into)
+}
+
+// call sends a body and decodes the answer, within the time that a call may take.
 func (c *Client) call(ctx context.Context, method, u string, body []byte, into any) error {
+	limited, cancel := context.WithTimeout(ctx, c.times.call)
+	defer cancel()
 	var r io.Reader
 	if body != nil {
 		r = bytes.NewReader(body)
 	}
-	res, err := c.do(ctx, method, u, r)
+	res, err := c.do(limited, method, u, r)
 	if err != nil {
-		return err
+		return c.away(ctx, err)
 	}
 	defer res.Body.Close()
-	if into == nil {
-		_, err = io.Copy(io.Discard, res.Body)
-		return err
+	data, err := io.ReadAll(res.Body)
+	if err != nil {
+		return c.away(ctx, err)
 	}
-	return json.NewDecoder(res.Body).Decode(into)
+	if into == nil {
+		return nil
+	}
+	if err := json.Unmarshal(data, into); err != nil {
+		return fmt.Errorf("read the server's answer to %s: %w", method, err)
+	}
+	return nil
 }
 
 // do sends a request; an answer that is an error becomes the trainyard.Error it was at the server.
 func (c *Client) do(ctx context.Context, method, u string, body io.Reader) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, u, body)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("make a request of %s: %w", u, err)
 	}
 	if t := c.token.Load(); t != nil {
 		req.Header.Set("Authorization", "Bearer "+*t)
@@ -204,5 +215,35 @@ func (c *Client) do(ctx context.Context, method, u string, body io.Reader) (*htt
 	if json.Unmarshal(data, &e) == nil && e.Code != "" {
 		return nil, &e
 	}
-	return nil, fmt.Errorf("%s %s: the server answered %s: %s", method, req.URL.Path, res.Status, data)
+	code := trainyard.CodeInternal
+	switch res.StatusCode {
+	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout, http.StatusTooManyRequests:
+		code = trainyard.CodeBusy // something between us and the server speaks
+	}
+	return nil, trainyard.Errorf(code, "%s %s was answered %s: %s", method, req.URL.Path, res.Status, data[:min(len(data), 500)])
 }
+
+// away turns an error of the connection into one with CodeBusy; the caller's own end, and what the server said, stay as they are.
+func (c *Client) away(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if _, said := errors.AsType[*trainyard.Error](err); said {
+		return err
+	}
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		err = e.Err // without the URL, which holds more than people want to read
+	}
+	return trainyard.Errorf(trainyard.CodeBusy, "the server at %s cannot be reached: %v", strings.TrimSuffix(c.base, "/agent/v1"), err)
+}
+
+// times bounds how long things may take.
+type times struct {
+	dial  time.Duration
+	call  time.Duration // a call with its answer; longer than a long poll is held
+	stall time.Duration // of a transfer that does not move
+	ping  time.Duration // of silence on HTTP/2 before the server is asked for a sign of life
+}
+
+// patience is what Dial uses.
+var patience = times{dial: 5 * time.Second, call: 45 * time.Second, stall: time.Minute, ping: 10 * time.Second}

@@ -1,17 +1,21 @@
 // Package agentlink is both HTTP ends of the link between a node's agent and the server: Handler at the server, Client at the agent. All
 // goes over one outbound connection of the agent (HTTP/2 with TLS; plain HTTP on loopback), as JSON and raw bytes, with long polls for
-// what is wanted. It keeps no state but the token and decides nothing.
+// what is wanted. It keeps no state but the token, decides nothing and tries nothing twice: that is the agent's.
 package agentlink
 
 import (
+	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/trainyard/trainyard"
 )
@@ -27,19 +31,22 @@ type Server interface {
 	Put(ctx context.Context, key string, r io.Reader) error
 }
 
-// Config is what the server's end works with.
+// Config is what the server's end works with. Server and Auth are required.
 type Config struct {
 	Server Server
 	Auth   func(token string) (trainyard.User, error) // who a bearer token speaks for
-	Log    *slog.Logger
+	Log    *slog.Logger                               // nil: silent
 }
 
 // Bounds of request bodies in bytes.
 const (
 	maxReport = 16 << 20
 	maxChunk  = 1 << 20
-	maxJoin   = 1 << 20
+	maxJoin   = 4 << 20
 )
+
+// stall is how long a request or an answer may stand still.
+const stall = time.Minute
 
 // infoHeader carries a blob's description beside its bytes, as JSON.
 const infoHeader = "Trainyard-Blob"
@@ -48,6 +55,9 @@ type handler struct{ Config }
 
 // Handler serves /agent/v1/…
 func Handler(c Config) http.Handler {
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
 	h := handler{c}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /agent/v1/join", h.join)
@@ -65,6 +75,7 @@ func (h handler) asNode(do func(w http.ResponseWriter, r *http.Request, node tra
 	return func(w http.ResponseWriter, r *http.Request) {
 		node := trainyard.NodeID(r.PathValue("node"))
 		token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(stall)) // longer than a long poll; not every writer can
 		who, err := h.Auth(token)
 		if err == nil && (who.Role != trainyard.RoleAgent || who.Node != node || node == "") {
 			err = trainyard.Errorf(trainyard.CodeForbidden, "this token does not speak for node %q", node)
@@ -78,13 +89,14 @@ func (h handler) asNode(do func(w http.ResponseWriter, r *http.Request, node tra
 	}
 }
 
+// fail answers with an error. When the request's context is done, the server stops (or nobody listens): saying nothing would be a 200.
 func (h handler) fail(w http.ResponseWriter, r *http.Request, err error) {
-	if r.Context().Err() != nil {
-		return // nobody listens any more
-	}
 	e, ok := errors.AsType[*trainyard.Error](err)
-	if !ok {
-		h.Log.Error("agent request", "path", r.URL.Path, "error", err)
+	switch {
+	case r.Context().Err() != nil && (!ok || e.Code == trainyard.CodeInternal):
+		e = trainyard.Errorf(trainyard.CodeBusy, "the server is stopping")
+	case !ok:
+		h.Log.Error("agent request", "path", r.URL.Path, "err", err)
 		e = trainyard.Errorf(trainyard.CodeInternal, "%v", err)
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -105,6 +117,8 @@ func status(code trainyard.ErrorCode) int {
 		return http.StatusForbidden
 	case trainyard.CodeUnknown:
 		return http.StatusUnauthorized
+	case trainyard.CodeUnsupported:
+		return http.StatusNotImplemented
 	case trainyard.CodeBusy:
 		return http.StatusTooManyRequests
 	}
@@ -165,13 +179,13 @@ func (h handler) append(w http.ResponseWriter, r *http.Request, node trainyard.N
 	if err != nil {
 		return err
 	}
-	offset, err := number(r, "offset")
+	offset, err := position(r)
 	if err != nil {
 		return err
 	}
-	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxChunk))
+	data, err := whole(w, r, maxChunk)
 	if err != nil {
-		return trainyard.Invalid("read log bytes: %v", err)
+		return err
 	}
 	q := r.URL.Query()
 	size, err := h.Server.Append(r.Context(), node, epoch, trainyard.TaskID(q.Get("task")), q.Get("name"), offset, data)
@@ -182,7 +196,11 @@ func (h handler) append(w http.ResponseWriter, r *http.Request, node trainyard.N
 }
 
 func (h handler) list(w http.ResponseWriter, r *http.Request, _ trainyard.NodeID) error {
-	infos, err := h.Server.List(r.Context(), r.URL.Query().Get("prefix"))
+	prefix, err := key(r, "prefix")
+	if err != nil {
+		return err
+	}
+	infos, err := h.Server.List(r.Context(), prefix)
 	if err != nil {
 		return err
 	}
@@ -190,11 +208,15 @@ func (h handler) list(w http.ResponseWriter, r *http.Request, _ trainyard.NodeID
 }
 
 func (h handler) open(w http.ResponseWriter, r *http.Request, _ trainyard.NodeID) error {
-	offset, err := number(r, "offset")
+	name, err := key(r, "key")
 	if err != nil {
 		return err
 	}
-	body, info, err := h.Server.Open(r.Context(), r.URL.Query().Get("key"), offset)
+	offset, err := position(r)
+	if err != nil {
+		return err
+	}
+	body, info, err := h.Server.Open(r.Context(), name, offset)
 	if err != nil {
 		return err
 	}
@@ -203,26 +225,88 @@ func (h handler) open(w http.ResponseWriter, r *http.Request, _ trainyard.NodeID
 	if err != nil {
 		return err
 	}
-	w.Header().Set(infoHeader, strconv.QuoteToASCII(string(doc)))
+	w.Header().Set(infoHeader, base64.StdEncoding.EncodeToString(doc))
 	w.Header().Set("Content-Type", "application/octet-stream")
 	if info.Size >= offset {
 		w.Header().Set("Content-Length", strconv.FormatInt(info.Size-offset, 10))
 	}
-	if _, err := io.Copy(w, body); err != nil {
+	if _, err := io.Copy(patient{w, http.NewResponseController(w)}, body); err != nil {
+		if r.Context().Err() == nil {
+			h.Log.Warn("send a blob to an agent", "key", name, "err", err)
+		}
 		panic(http.ErrAbortHandler) // the client must not take a part for the whole
 	}
 	return nil
 }
 
 func (h handler) put(w http.ResponseWriter, r *http.Request, _ trainyard.NodeID) error {
-	if err := h.Server.Put(r.Context(), r.URL.Query().Get("key"), r.Body); err != nil {
+	name, err := key(r, "key")
+	if err != nil {
 		return err
 	}
+	control := http.NewResponseController(w)
+	_ = control.SetWriteDeadline(time.Time{}) // it counts from the last byte read, below
+	if err := h.Server.Put(r.Context(), name, arriving{r.Body, control}); err != nil {
+		return err
+	}
+	_ = control.SetWriteDeadline(time.Now().Add(stall))
 	return answer(w, struct{}{})
 }
 
+// patient lets every write have its time, however long the whole takes.
+type patient struct {
+	io.Writer
+	control *http.ResponseController
+}
+
+func (p patient) Write(b []byte) (int, error) {
+	_ = p.control.SetWriteDeadline(time.Now().Add(stall))
+	return p.Writer.Write(b)
+}
+
+// arriving lets every read have its time.
+type arriving struct {
+	io.Reader
+	control *http.ResponseController
+}
+
+func (a arriving) Read(b []byte) (int, error) {
+	_ = a.control.SetReadDeadline(time.Now().Add(stall))
+	return a.Reader.Read(b)
+}
+
+// key is a blob key or prefix of the query. One that climbs out of its container never reaches the store.
+func key(r *http.Request, name string) (string, error) {
+	k := r.URL.Query().Get(name)
+	if k == "" || strings.HasPrefix(k, "/") || slices.Contains(strings.Split(k, "/"), "..") || strings.ContainsAny(k, "\\\x00") {
+		return "", trainyard.Invalid("%s is %q, want CONTAINER/PATH", name, k)
+	}
+	return k, nil
+}
+
+// whole reads a body of at most limit bytes.
+func whole(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+	body := http.MaxBytesReader(w, r.Body, limit)
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(stall))
+	var b bytes.Buffer
+	if r.ContentLength > 0 && r.ContentLength <= limit {
+		b.Grow(int(r.ContentLength) + bytes.MinRead)
+	}
+	if _, err := b.ReadFrom(body); err != nil {
+		if _, long := errors.AsType[*http.MaxBytesError](err); long {
+			return nil, trainyard.Invalid("the body of %s is longer than %d bytes", r.URL.Path, limit)
+		}
+		return nil, trainyard.Errorf(trainyard.CodeBusy, "the body of %s did not arrive: %v", r.URL.Path, err)
+	}
+	return b.Bytes(), nil
+}
+
 func decode(w http.ResponseWriter, r *http.Request, limit int64, into any) error {
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, limit)).Decode(into); err != nil {
+	data, err := whole(w, r, limit)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(data, into); err != nil {
 		return trainyard.Invalid("the body of %s is not readable: %v", r.URL.Path, err)
 	}
 	return nil
@@ -236,6 +320,15 @@ func answer(w http.ResponseWriter, body any) error {
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = w.Write(data)
 	return nil
+}
+
+// position is the query's offset.
+func position(r *http.Request) (int64, error) {
+	n, err := number(r, "offset")
+	if err == nil && n < 0 {
+		err = trainyard.Invalid("offset is %d, want no less than 0", n)
+	}
+	return n, err
 }
 
 func number(r *http.Request, name string) (int64, error) {

@@ -45,7 +45,7 @@ var table = map[string][]string{
 	"internal/target":            {},
 	"internal/target/process":    {"internal/target"},
 	"internal/target/targettest": {"internal/target"},
-	"internal/bench":                {"client", "internal/sched", "internal/store"},
+	"internal/bench":             {"client", "internal/sched", "internal/store"},
 }
 
 // inTests lists what the tests of a package may import beyond the table.

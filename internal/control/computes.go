@@ -99,7 +99,7 @@ func (c *Control) admitCluster(comp *trainyard.Compute) error {
 	}
 	size, ok := catalog.Size(p.VMSize)
 	if !ok {
-		return trainyard.Invalid("compute %q: %q is not a size that is known here; see: trainyard compute list-sizes", comp.Name, p.VMSize)
+		return trainyard.Invalid("compute %q: %q is not a size that is known here; the nearest are %s; see: trainyard compute list-sizes", comp.Name, p.VMSize, strings.Join(catalog.NearSizes(p.VMSize), ", "))
 	}
 	p.VMSize = size.Name
 	switch {

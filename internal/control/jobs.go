@@ -30,6 +30,9 @@ func (c *Control) SubmitJob(ctx context.Context, who trainyard.User, in *trainya
 		return nil, false, err
 	}
 	now := c.Now()
+	if j.Spec.ExperimentName == "" {
+		j.Spec.ExperimentName = "Default"
+	}
 	j.Created, j.Modified, j.CreatedBy = now, now, who.Name
 	j.Status = trainyard.JobStatus{Warnings: warnings}
 	if err := j.MoveTo(trainyard.JobQueued, trainyard.Reason{Code: "Submitted", Message: "waiting for its turn on " + j.Plan.Compute}, now); err != nil {

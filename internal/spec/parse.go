@@ -12,7 +12,7 @@ import (
 
 const (
 	maxFile   = 1 << 20 // bytes of a YAML file
-	maxNodes  = 20_000  // values of a document, aliases unfolded
+	maxNodes  = 10_000  // values of a document, aliases unfolded
 	maxDepth  = 100
 	emptyFile = "the file is empty"
 )

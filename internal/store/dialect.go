@@ -363,7 +363,7 @@ func explainPostgres(where string, err error) error {
 	case strings.HasPrefix(e.Code, "28"), e.Code == "3D000", e.Code == "42501":
 		return say("the database %s does not let us in: see user, password and database name, and that the user may create tables", where)
 	case strings.HasPrefix(e.Code, "57P"), strings.HasPrefix(e.Code, "08"), strings.HasPrefix(e.Code, "53"):
-		return say("the database %s turned us away: try again when it is up and has room for connections", where)
+		return say("the database %s broke off or turned us away: try again when it is up and has room for connections", where)
 	case e.Code == "XX001", e.Code == "XX002":
 		return say("the database %s is damaged: restore a backup", where)
 	}

@@ -240,7 +240,9 @@ func free(n *trainyard.Node, tasks []TaskRef, exclusive bool) trainyard.Resource
 		return r
 	}
 	for _, t := range tasks {
-		r.Slots -= places(n, t.Task().Hi-t.Task().Lo)
+		if t.Task().State != trainyard.TaskUploading { // its processes are gone
+			r.Slots -= places(n, t.Task().Hi-t.Task().Lo)
+		}
 	}
 	r.Slots = max(0, r.Slots)
 	return r

@@ -28,7 +28,7 @@ func (d *Driver) Capacity(ctx context.Context) (trainyard.Resources, error) {
 		r.CPUs = float64(runtime.NumCPU())
 	}
 	if r.Slots == 0 {
-		r.Slots = max(2, runtime.NumCPU())
+		r.Slots = max(4, runtime.NumCPU())
 	}
 	if r.MemoryMB == 0 {
 		mb, err := machineMemoryMB()
