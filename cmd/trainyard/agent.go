@@ -31,6 +31,7 @@ type agentFlags struct {
 	cpus                                                          float64
 	memoryMB                                                      int64
 	orphan                                                        time.Duration
+	hide                                                          []string
 }
 
 func newAgentCommand() *cobra.Command {
@@ -58,6 +59,7 @@ func newAgentCommand() *cobra.Command {
 	cmd.Flags().StringVar(&f.address, "address", "127.0.0.1", "address at which the nodes of a gang reach this one")
 	cmd.Flags().Float64Var(&f.cpus, "cpus", 0, "CPUs that tasks may use together (0: all)")
 	cmd.Flags().Int64Var(&f.memoryMB, "memory-mb", 0, "memory in MiB that tasks may use together (0: all)")
+	cmd.Flags().StringArrayVar(&f.hide, "hide", nil, "path that tasks must not reach (repeatable)")
 	cmd.Flags().DurationVar(&f.orphan, "orphan-after", 2*time.Minute, "stop when there is no server and no work for this long")
 	for _, name := range []string{"node", "dir", "server", "token-file"} {
 		_ = cmd.MarkFlagRequired(name)
@@ -79,8 +81,8 @@ func runAgent(ctx context.Context, f agentFlags) error {
 	}
 	err = hostNode(ctx, nodeConfig{
 		ID: trainyard.NodeID(f.node), JoinToken: join, Link: link, Dir: f.dir, Cache: f.cache, Group: f.group, Address: f.address,
-		Limit:  trainyard.Resources{CPUs: f.cpus, MemoryMB: f.memoryMB, Slots: 1},
-		Orphan: f.orphan, Log: log,
+		Limit: trainyard.Resources{CPUs: f.cpus, MemoryMB: f.memoryMB, Slots: 1},
+		Hide:  f.hide, Orphan: f.orphan, Log: log,
 	})
 	if errors.Is(err, agent.ErrOrphan) {
 		log.Info("no server and no work: stopping")
@@ -121,7 +123,8 @@ func hostNode(ctx context.Context, n nodeConfig) error {
 	if cache == "" {
 		cache = filepath.Join(n.Dir, "cache")
 	}
-	st, err := stage.New(stage.Config{Dir: filepath.Join(n.Dir, "work"), Cache: cache, Blobs: n.Link, Log: n.Log})
+	work := filepath.Join(cache, "work", string(n.ID)) // not in Dir, which tasks may be kept from
+	st, err := stage.New(stage.Config{Dir: work, Cache: cache, Blobs: n.Link, Log: n.Log})
 	if err != nil {
 		return fmt.Errorf("open stage: %w", err)
 	}

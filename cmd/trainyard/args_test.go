@@ -9,7 +9,7 @@ import (
 
 func TestArgumentsAsAzTakesThem(t *testing.T) {
 	for in, want := range map[string]string{
-		"ml job list":                                          "job list",
+		"ml job list": "job list",
 		"job create -f j.yml --set a=1 b.c=2 --stream":         "job create -f j.yml --set a=1 --set b.c=2 --stream",
 		"job create --set a=1 --set b=2":                       "job create --set a=1 --set b=2",
 		"job update --set a=b name_without_equals":             "job update --set a=b name_without_equals",

@@ -265,3 +265,17 @@ func TestAFullDiskFailsTheWriteAndNotTheServer(t *testing.T) {
 		t.Errorf("the job from before is %v, %v", v, err)
 	}
 }
+
+func TestAJobCannotReadTheServersOwnFiles(t *testing.T) {
+	l := newLab(t)
+	l.cluster("cpu-cluster", "Standard_DS3_v2", 1, 60)
+	for _, compute := range []string{"local", "cpu-cluster"} {
+		name := "thief-" + compute
+		l.submit(name, compute, fmt.Sprintf("cat %s/db/* %s/tls/* %s/profile.json %s/machines/*/*/join-token %s/nodes/*/agent/*/task.json 2>/dev/null | wc -c; touch /tmp/$AZUREML_RUN_ID-tmp && rm /tmp/$AZUREML_RUN_ID-tmp && echo fine",
+			l.data, l.data, l.config, l.data, l.data))
+		l.until(name, trainyard.JobCompleted)
+		if got := l.log(name); got != "0\nfine\n" {
+			t.Errorf("on %s it read and said %q", compute, got)
+		}
+	}
+}

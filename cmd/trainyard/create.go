@@ -265,18 +265,23 @@ func (a *app) createJob(ctx context.Context, c *client.Client, cmd *cobra.Comman
 	if flagBool(cmd, "web") {
 		a.browse(ctx, text(e, "services", "Studio", "endpoint"))
 	}
-	if !flagBool(cmd, "stream") {
-		return a.print(e, view{table: a.jobTable, detail: func(e map[string]any) {
-			a.jobDetail(e)
-			a.note("%s", a.paintErr(grey, "follow it: trainyard job stream --name "+job.Name))
-		}})
+	if flagBool(cmd, "stream") {
+		return a.streamCreated(ctx, c, job.Name)
 	}
-	end, err := a.stream(ctx, c, job.Name)
+	return a.print(e, view{table: a.jobTable, detail: func(e map[string]any) {
+		a.jobDetail(e)
+		a.note("%s", a.paintErr(grey, "follow it: trainyard job stream --name "+job.Name))
+	}})
+}
+
+// streamCreated follows a new job; with -o or --query it prints the job at the end, as az does.
+func (a *app) streamCreated(ctx context.Context, c *client.Client, name string) error {
+	end, err := a.stream(ctx, c, name)
 	if err != nil {
 		return err
 	}
 	if a.output != "" || a.query != "" {
-		raw, err := c.Get(ctx, "jobs", job.Name)
+		raw, err := c.Get(ctx, "jobs", name)
 		if err != nil {
 			return err
 		}

@@ -47,3 +47,14 @@ func historyAllow(id *identity.Service) func(r *http.Request, scope trainyard.Sc
 		return who, id.Allow(who, verb, scope, trainyard.KindJob, who.Job)
 	}
 }
+
+// byHost sends what is addressed to a storage account, {account}.blob.{suffix}, to the blob door, and all else on.
+func byHost(blobs, rest http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, tail, ok := strings.Cut(r.Host, "."); ok && strings.HasPrefix(tail, "blob.") {
+			blobs.ServeHTTP(w, r)
+			return
+		}
+		rest.ServeHTTP(w, r)
+	})
+}

@@ -98,6 +98,12 @@ func entity(kind trainyard.Kind, r map[string]any) map[string]any {
 	if anonymous, _ := out["is_anonymous"].(bool); !anonymous {
 		delete(out, "is_anonymous")
 	}
+	adjust(kind, out, props)
+	return out
+}
+
+// adjust gives the fields of a kind az's names and values.
+func adjust(kind trainyard.Kind, out, props map[string]any) {
 	switch kind {
 	case trainyard.KindJob:
 		jobEntity(out, props)
@@ -119,7 +125,6 @@ func entity(kind trainyard.Kind, r map[string]any) map[string]any {
 			out["identity"] = snakeAll(id)
 		}
 	}
-	return out
 }
 
 // move copies members that are there.
@@ -163,6 +168,11 @@ func jobEntity(out, props map[string]any) {
 		services[name] = one
 	}
 	out["services"] = services
+	runEntity(out)
+}
+
+// runEntity is the part of a job that says how it is run.
+func runEntity(out map[string]any) {
 	if d := asMap(out["distribution"]); d != nil {
 		rename(d, "distribution_type", "type")
 		d["type"] = strings.ToLower(text(d, "type"))

@@ -148,8 +148,12 @@ func serve(ctx context.Context, cfg *serverConfig) error {
 	// Doors.
 	mux := http.NewServeMux()
 	mux.Handle("/agent/", agentlink.Handler(agentlink.Config{Server: will, Auth: id.Check, Log: cfg.Log}))
-	mux.Handle("/blob/", http.StripPrefix("/blob", blobrest.New(blobrest.Config{Blobs: bytes, Signer: signer, Allow: blobAllow(id)})))
-	runs := history.New(history.Config{Runs: control.Runs{Control: will}, Signer: signer, External: identity.External, Allow: historyAllow(id)})
+	blobs := blobrest.New(blobrest.Config{Blobs: bytes, Signer: signer, Allow: blobAllow(id), Log: cfg.Log})
+	mux.Handle("/blob/", http.StripPrefix("/blob", blobs))
+	runs := history.New(history.Config{Runs: control.Runs{Control: will}, Signer: signer, Allow: historyAllow(id), Log: cfg.Log,
+		Data: func(ctx context.Context, scope trainyard.Scope, name, version string) (*trainyard.Resource, error) {
+			return will.Resource(ctx, scope, trainyard.KindData, name, version)
+		}})
 	mux.Handle("/history/", runs)
 	mux.Handle("/data/", runs)
 	mux.Handle("/mlflow/", notBuilt("MLflow tracking"))
@@ -160,7 +164,7 @@ func serve(ctx context.Context, cfg *serverConfig) error {
 	if err := writeProfile(ctx, id, ca, tcp.Addr().String()); err != nil {
 		return err
 	}
-	return serveHTTP(ctx, cfg, tcp, cert, id.Handler(mux), "https://"+loopback(tcp.Addr().String()))
+	return serveHTTP(ctx, cfg, tcp, cert, byHost(blobs, id.Handler(mux)), "https://"+loopback(tcp.Addr().String()))
 }
 
 // serveHTTP answers until ctx is done, then lets what is under way finish.
@@ -233,7 +237,7 @@ func hostFleets(ctx context.Context, cfg *serverConfig, will *control.Control, g
 			if err := c.Validate(); err != nil {
 				return err
 			}
-			d, err := c.Open(ctx, fleet.Env{Dir: filepath.Join(cfg.Dir, "machines", loc.Name), Name: loc.Name, Server: serverURL, Binary: self, Cache: filepath.Join(cfg.Dir, "cache"), Log: cfg.Log})
+			d, err := c.Open(ctx, fleet.Env{Dir: filepath.Join(cfg.Dir, "machines", loc.Name), Name: loc.Name, Server: serverURL, Binary: self, Cache: filepath.Join(cfg.Dir, "cache"), Hide: secretPaths(cfg.Dir), Log: cfg.Log})
 			if err != nil {
 				return fmt.Errorf("open fleet %s: %w", kind.Name, err)
 			}
@@ -247,9 +251,14 @@ func hostFleets(ctx context.Context, cfg *serverConfig, will *control.Control, g
 // settings lets identity keep its keys in the store.
 type settings struct{ *store.Store }
 
-// secretPaths are the server's own, which no task may reach.
+// secretPaths are the folders of the server's own, which no task may reach. They exist before the first task starts: only then can they be
+// hidden without a trace.
 func secretPaths(dir string) []string {
-	return []string{filepath.Join(dir, "trainyard.db"), filepath.Join(dir, "tls"), filepath.Join(dir, "blobs"), filepath.Join(dir, "machines"), client.ProfilePath()}
+	paths := []string{filepath.Dir(client.ProfilePath())}
+	for _, name := range []string{"db", "tls", "blobs", "machines", "nodes"} {
+		paths = append(paths, filepath.Join(dir, name))
+	}
+	return paths
 }
 
 // prepareDir fills the defaults in and makes the data folder, for its owner alone.
@@ -274,8 +283,13 @@ func prepareDir(cfg *serverConfig) error {
 		return fmt.Errorf("the data folder %s cannot be written: %w; free some space, mend its permissions, or choose another with --data", cfg.Dir, err)
 	}
 	_ = os.Remove(probe)
+	for _, path := range secretPaths(cfg.Dir) {
+		if err := os.MkdirAll(path, 0o700); err != nil {
+			return fmt.Errorf("make the folder %s: %w", path, err)
+		}
+	}
 	if cfg.DSN == "" {
-		cfg.DSN = "sqlite:" + filepath.Join(cfg.Dir, "trainyard.db")
+		cfg.DSN = "sqlite:" + filepath.Join(cfg.Dir, "db", "trainyard.db")
 	}
 	return nil
 }

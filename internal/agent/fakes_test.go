@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -296,12 +297,22 @@ func (m *machine) Capacity(context.Context) (trainyard.Resources, error) {
 	return trainyard.Resources{CPUs: 4, MemoryMB: 1000, Slots: 4}, m.enter("capacity")
 }
 
+// talkSize is how many bytes the program "talk" writes.
+const talkSize = 1500 * 4000
+
 var library = programs{
 	"true":   func(p *proc) int { return 0 },
 	"false":  func(p *proc) int { return 1 },
 	"hello":  func(p *proc) int { p.write("hello\n"); return 0 },
 	"sleep":  func(p *proc) int { return p.sleep(time.Minute) },
 	"ignore": func(p *proc) int { <-p.killed; return 137 },
+	"talk": func(p *proc) int { // some megabytes in two seconds
+		for i := range talkSize / 4000 {
+			p.write(strings.Repeat(fmt.Sprintf("%08d ", i%100_000_000), 444) + "0123")
+			p.sleep(time.Millisecond)
+		}
+		return 0
+	},
 	"linger": func(p *proc) int { <-p.signaled; p.sleepOn(3 * time.Second); return 143 },
 	"count": func(p *proc) int {
 		for i := range 100 {

@@ -48,11 +48,12 @@ type Config interface {
 
 // Env is what every driver is given.
 type Env struct {
-	Dir    string // a folder of its own that outlives the process
-	Name   string // of the location; with Dir it tells this server's machines from another's
-	Server string // URL that agents dial
-	CA     string // file with the CA certificate that agents trust; empty for plain HTTP on loopback
-	Binary string // path of the program to start as agent
-	Cache  string // folder that the nodes of one machine share for code, data and environments
+	Dir    string   // a folder of its own that outlives the process
+	Name   string   // of the location; with Dir it tells this server's machines from another's
+	Server string   // URL that agents dial
+	CA     string   // file with the CA certificate that agents trust; empty for plain HTTP on loopback
+	Binary string   // path of the program to start as agent
+	Cache  string   // folder that the nodes of one machine share for code, data and environments; work/{ID} in it is a machine's own
+	Hide   []string // paths of this machine that no task may reach, where the system can enforce it
 	Log    *slog.Logger
 }

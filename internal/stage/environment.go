@@ -31,7 +31,7 @@ func (s *Stager) stageEnvironment(ctx context.Context, t trainyard.Task, w *work
 		if err != nil {
 			return "", s.local(err, trainyard.ClassEnvironment, s.env.dir, 0)
 		}
-		w.facts.Vars = vars
+		w.facts.Vars, w.facts.Marks = vars, append(w.facts.Marks, g.mark)
 		w.facts.Layer = sharedLayer(filepath.Join(g.dir, installed), g.rec.Python)
 		if err := w.facts.Layer.make(ctx, filepath.Join(w.folder, pythonPart)); err != nil {
 			return "", err
@@ -73,9 +73,11 @@ func (s *Stager) environment(ctx context.Context, plan *trainyard.EnvironmentPla
 		}
 		parts = append(parts, "conda", plan.CondaFile)
 	} else {
-		if b.python, b.warning, err = s.python.pick(ctx, r.Python); err != nil {
+		c, err := s.python.pick(ctx, r.Python)
+		if err != nil {
 			return got{}, nil, environmentFault(plan.Name, err)
 		}
+		b.python, b.warning = c.python, c.warning
 		parts = append(parts, b.python.Base, b.python.Version, r.Python.String())
 		parts = append(parts, r.Lines...)
 	}

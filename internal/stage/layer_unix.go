@@ -33,13 +33,18 @@ func (l *layer) make(_ context.Context, dir string) error {
 			return fmt.Errorf("make the task's Python: %w", err)
 		}
 	}
-	for name, to := range map[string]string{"python": l.Base, "python3": "python", "python" + l.minor(): "python", "pip3": "pip"} {
+	for name, to := range map[string]string{"python": l.Base, "python3": "python", "python" + l.minor(): "python"} {
 		if err := os.Symlink(to, filepath.Join(bin, name)); err != nil {
 			return fmt.Errorf("make the task's Python: %w", err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(bin, "pip"), []byte(pipScript), 0o755); err != nil {
-		return fmt.Errorf("make the task's Python: %w", err)
+	for _, name := range []string{"pip", "pip3"} {
+		if l.Shared != "" && !l.Conda {
+			break // its own pip is copied below
+		}
+		if err := os.WriteFile(filepath.Join(bin, name), []byte(pipScript), 0o755); err != nil {
+			return fmt.Errorf("make the task's Python: %w", err)
+		}
 	}
 	if err := l.copyScripts(dir); err != nil {
 		return fmt.Errorf("make the task's Python: %w", err)

@@ -23,6 +23,7 @@ type facts struct {
 	Before map[string][]fileRecord `json:"before,omitempty"` // inputs that will be written back, as they were
 	Layer  *layer                  `json:"layer,omitempty"`  // nil: the node's own Python
 	Vars   map[string]string       `json:"vars,omitempty"`   // variables of the environment's file
+	Marks  []string                `json:"marks,omitempty"` // on the cache, taken back by Remove
 	Spans  []trainyard.Span        `json:"spans,omitempty"`
 }
 
@@ -52,6 +53,7 @@ func (w *work) say(format string, args ...any) {
 
 // count notes an input that is there.
 func (w *work) count(g got) {
+	w.facts.Marks = append(w.facts.Marks, g.mark)
 	if g.built {
 		w.bytes += g.rec.Bytes
 		w.files += len(g.rec.Files)
@@ -99,7 +101,10 @@ func (s *Stager) prepared(ctx context.Context, t trainyard.Task, folder string, 
 		return f, nil
 	}
 	w := &work{folder: folder, p: p, facts: facts{Inputs: map[string]string{}, Before: map[string][]fileRecord{}}}
-	return w.facts, s.prepare(ctx, t, w)
+	if err := s.prepare(ctx, t, w); err != nil {
+		return w.facts, errors.Join(err, unmark(w.facts.Marks))
+	}
+	return w.facts, nil
 }
 
 // isPlain says whether the task needs nothing but folders. Those are made without a note of it: to make them again harms nothing.
@@ -175,7 +180,7 @@ func (s *Stager) prepare(ctx context.Context, t trainyard.Task, w *work) error {
 	if err != nil {
 		return fmt.Errorf("encode what was staged: %w", err)
 	}
-	return replaceFile(filepath.Join(w.folder, stagedPart), data, 0o600)
+	return os.WriteFile(filepath.Join(w.folder, stagedPart), data, 0o600) // half of it is not JSON, and counts as nothing
 }
 
 // copyCode makes the working directory: a private copy of the code snapshot.
@@ -192,6 +197,7 @@ func (s *Stager) copyCode(ctx context.Context, t trainyard.Task, w *work, dir st
 	if err != nil {
 		return "", s.local(err, trainyard.ClassData, s.code.dir, 0)
 	}
+	w.facts.Marks = append(w.facts.Marks, g.mark)
 	if err := s.room(ctx, w.folder, g.rec.Bytes); err != nil {
 		return "", err
 	}

@@ -96,7 +96,6 @@ func (c *shelf) drop(key string) bool {
 		return false
 	}
 	c.sweep(key)
-	_ = os.RemoveAll(filepath.Join(c.use, rec.Dir))
 	_ = os.Remove(c.path(key, ".log"))
 	_ = os.Remove(c.path(key, ".failed"))
 	return true

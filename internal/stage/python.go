@@ -49,8 +49,15 @@ type finder struct {
 	node string // as configured; "" is the first python3 on PATH
 	memo string // folder
 
-	mu    sync.Mutex
-	known map[string]*interpreter // by path asked; nil: it does not run
+	mu     sync.Mutex
+	known  map[string]*interpreter // by path asked; nil: it does not run
+	picked map[string]choice       // by what was wanted
+}
+
+// choice is a Python for an environment, and in words how it differs from what was wanted.
+type choice struct {
+	python  *interpreter
+	warning string
 }
 
 // main is the node's Python, or nil if it has none.
@@ -137,21 +144,37 @@ func pyenvRoot() string {
 }
 
 // pick finds the Python that an environment asks for, or the nearest there is, and says in words how it differs.
-func (f *finder) pick(ctx context.Context, want versions) (p *interpreter, warning string, err error) {
+func (f *finder) pick(ctx context.Context, want versions) (choice, error) {
+	f.mu.Lock()
+	c, ok := f.picked[want.String()]
+	f.mu.Unlock()
+	if ok && isThere(c.python.Base) {
+		return c, nil
+	}
+	c, err := f.search(ctx, want)
+	if err == nil {
+		f.mu.Lock()
+		f.picked[want.String()] = c
+		f.mu.Unlock()
+	}
+	return c, err
+}
+
+func (f *finder) search(ctx context.Context, want versions) (choice, error) {
+	if !want.python3() {
+		return choice{}, fault(trainyard.ClassEnvironment, "it asks for Python %s, and only Python 3 can be used; change the python line of its conda file", want)
+	}
 	node, err := f.main(ctx)
 	if err != nil {
-		return nil, "", err
-	}
-	if !want.python3() {
-		return nil, "", fault(trainyard.ClassEnvironment, "the environment asks for Python %s, and only Python 3 can be used; change the python line of its conda file", want)
+		return choice{}, err
 	}
 	var near *interpreter
 	for p, err := range f.candidates(ctx, node, want) {
 		if err != nil {
-			return nil, "", err
+			return choice{}, err
 		}
 		if want.match(p.Version) {
-			return p, "", nil
+			return choice{python: p}, nil
 		}
 		if near == nil && want.near(p.Version) {
 			near = p
@@ -159,12 +182,12 @@ func (f *finder) pick(ctx context.Context, want versions) (p *interpreter, warni
 	}
 	switch {
 	case near != nil:
-		return near, fmt.Sprintf("the environment asks for Python %s; this node has %s, which is used", want, near.Version), nil
+		return choice{near, fmt.Sprintf("Python %s is asked for and this node has %s, which is used", want, near.Version)}, nil
 	case node != nil:
-		return node, fmt.Sprintf("the environment asks for Python %s, which this node does not have; Python %s is used. Install python%s on the node to have it",
-			want, node.Version, want.minor()), nil
+		return choice{node, fmt.Sprintf("Python %s is asked for and not on this node; %s is used. Install python%s on the node to have it",
+			want, node.Version, want.minor())}, nil
 	}
-	return nil, "", fault(trainyard.ClassEnvironment, "the environment needs Python, and this node has none on its PATH; install python3 on the node")
+	return choice{}, fault(trainyard.ClassEnvironment, "it needs Python, and this node has none on its PATH; install python3 on the node")
 }
 
 // candidates yields the node's own Python, then those by name on PATH, then those of version managers, which are on no PATH.

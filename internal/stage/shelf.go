@@ -63,6 +63,7 @@ type got struct {
 	rec    record
 	built  bool          // by this call
 	waited time.Duration // for another's build
+	mark   string        // says that the task uses it
 }
 
 // keyOf is a cache key for anything that can be told by strings.
@@ -94,22 +95,25 @@ func (c *shelf) get(ctx context.Context, o order) (got, error) {
 
 // held is get with the lock held. Without the exclusive one it returns nothing for an entry that is not there.
 func (c *shelf) held(ctx context.Context, o order, arrived time.Time, exclusive bool) (got, error) {
-	waited := time.Since(arrived)
-	if rec, ok := c.lookup(o); ok {
-		return got{dir: filepath.Join(c.dir, rec.Dir), rec: rec, waited: waited}, c.mark(o, rec)
-	}
-	if !exclusive {
+	g := got{waited: time.Since(arrived)}
+	rec, ok := c.lookup(o)
+	if !ok && !exclusive {
 		return got{}, nil
 	}
-	if err := c.failedSince(o.key, arrived); err != nil {
-		return got{}, err
+	if !ok {
+		err := c.failedSince(o.key, arrived)
+		if err != nil {
+			return got{}, err
+		}
+		if rec, err = c.build(ctx, o); err != nil {
+			c.noteFailure(o.key, err)
+			return got{}, err
+		}
+		g.built = true
 	}
-	rec, err := c.build(ctx, o)
-	if err != nil {
-		c.noteFailure(o.key, err)
-		return got{}, err
-	}
-	return got{dir: filepath.Join(c.dir, rec.Dir), rec: rec, built: true, waited: waited}, c.mark(o, rec)
+	mark, err := c.mark(o, rec)
+	g.dir, g.rec, g.mark = filepath.Join(c.dir, rec.Dir), rec, mark
+	return g, err
 }
 
 // lookup finds the entry if it is there and good.
@@ -247,63 +251,44 @@ func acquire(ctx context.Context, path string, exclusive bool, wait func()) (*os
 	}
 }
 
-// mark notes that the task uses the entry, and that the entry was used now. The task's own list is written first, so that Remove finds
-// every mark; a mark whose task folder is gone counts for nothing.
-func (c *shelf) mark(o order, rec record) error {
+// mark notes that the task uses the entry, and that the entry was used now. A mark whose task has no folder any more counts for nothing.
+func (c *shelf) mark(o order, rec record) (string, error) {
 	now := time.Now()
 	_ = os.Chtimes(c.path(o.key, ".json"), now, now)
-	mark := filepath.Join(c.use, rec.Dir, keyOf(o.task)[:16])
-	list, err := os.OpenFile(filepath.Join(o.task, usesPart), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
-	if err != nil {
-		return fmt.Errorf("mark cache entry as used: %w", err)
-	}
-	_, err = list.WriteString(mark + "\n")
-	if err := errors.Join(err, list.Close()); err != nil {
-		return fmt.Errorf("mark cache entry as used: %w", err)
-	}
-	if err := os.MkdirAll(filepath.Dir(mark), 0o755); err != nil {
-		return fmt.Errorf("mark cache entry as used: %w", err)
-	}
+	mark := filepath.Join(c.use, rec.Dir+"."+keyOf(o.task)[:16])
 	if err := os.WriteFile(mark, []byte(o.task), 0o644); err != nil {
-		return fmt.Errorf("mark cache entry as used: %w", err)
+		return "", fmt.Errorf("mark cache entry as used: %w", err)
 	}
-	return nil
+	return mark, nil
 }
 
 // used says whether a task that still has its folder uses the entry.
 func (c *shelf) used(name string) bool {
-	dir := filepath.Join(c.use, name)
-	marks, err := os.ReadDir(dir)
+	marks, err := filepath.Glob(filepath.Join(c.use, name+".*"))
 	if err != nil {
-		return !errors.Is(err, fs.ErrNotExist)
+		return true
 	}
-	for _, m := range marks {
-		path := filepath.Join(dir, m.Name())
-		task, err := os.ReadFile(path)
+	for _, mark := range marks {
+		task, err := os.ReadFile(mark)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
 		if err != nil {
 			return true
 		}
 		if _, err := os.Stat(string(task)); !errors.Is(err, fs.ErrNotExist) {
 			return true
 		}
-		_ = os.Remove(path)
+		_ = os.Remove(mark)
 	}
 	return false
 }
 
-// unmarkAll takes back every mark of a task.
-func unmarkAll(task string) error {
-	data, err := os.ReadFile(filepath.Join(task, usesPart))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	for mark := range strings.Lines(string(data)) {
-		mark = strings.TrimSuffix(mark, "\n")
+// unmark takes marks back.
+func unmark(marks []string) error {
+	for _, mark := range marks {
 		if err := os.Remove(mark); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
+			return fmt.Errorf("let go of the cache: %w", err)
 		}
 	}
 	return nil

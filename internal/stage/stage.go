@@ -7,7 +7,7 @@
 //	Cache/{code,data,env}/KEY-RANDOM/   an entry; never changed once KEY.json names it
 //	Cache/{code,data,env}/KEY.json      which folder is the entry of KEY, and what is in it; its time is that of the last use
 //	Cache/{code,data,env}/KEY.lock      flock: shared to look and mark, exclusive to build and to prune
-//	Cache/use/KEY-RANDOM/…              one file a task that uses the entry; an entry in use is never pruned
+//	Cache/use/KEY-RANDOM.TASK           one file a task that uses the entry; an entry in use is never pruned
 //	Cache/uv, Cache/tools               packages that uv keeps, and uv itself where the node has none
 //	Dir/TASK/work                       working directory: a private copy of the code, with outputs and logs
 //	Dir/TASK/{inputs,outputs-named}     private inputs, and named outputs until they are uploaded
@@ -115,7 +115,7 @@ func New(c Config) (*Stager, error) {
 			return nil, fmt.Errorf("make cache folder: %w", err)
 		}
 	}
-	s.python = &finder{node: c.Python, memo: filepath.Join(s.cache, "python"), known: map[string]*interpreter{}}
+	s.python = &finder{node: c.Python, memo: filepath.Join(s.cache, "python"), known: map[string]*interpreter{}, picked: map[string]choice{}}
 	return s, nil
 }
 
@@ -133,15 +133,18 @@ const (
 	logsPart    = "user_logs"
 	pythonPart  = "python"
 	stagedPart  = "staged.json"
-	usesPart    = "uses"
 )
 
 // Remove takes away the task's folder, whatever the task did to it, and lets go of what it used of the cache. An unknown task is no
 // error.
 func (s *Stager) Remove(ctx context.Context, id trainyard.TaskID) error {
 	folder := s.folder(id)
-	if err := unmarkAll(folder); err != nil {
-		return fmt.Errorf("let go of the cache of task %s: %w", id, err)
+	f, _, err := readFacts(folder)
+	if err == nil {
+		err = unmark(f.Marks)
+	}
+	if err != nil {
+		return fmt.Errorf("remove task %s: %w", id, err)
 	}
 	if err := removeAll(folder); err != nil {
 		return fmt.Errorf("remove the folder of task %s: %w", id, err)

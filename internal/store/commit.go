@@ -81,7 +81,7 @@ func (tx *Tx) takeNode(j *trainyard.Job, id trainyard.NodeID, epoch int64, ranks
 		return trainyard.Conflict("job %q was to be placed on node %q, which %s does not have", j.Name, id, j.Plan.Compute)
 	case !n.State.Usable():
 		return trainyard.Conflict("job %q was to be placed on node %q, which is %s now", j.Name, id, n.State)
-	case false:
+	case n.Epoch != epoch:
 		return trainyard.Conflict("job %q was to be placed on node %q, which joined anew since", j.Name, id)
 	}
 	c := tx.compute(n.Compute)

@@ -175,6 +175,9 @@ func (d *Driver) args(spec trainyard.MachineSpec, dir string) []string {
 	if d.env.Cache != "" {
 		args = append(args, "--cache", d.env.Cache)
 	}
+	for _, path := range d.env.Hide {
+		args = append(args, "--hide", path)
+	}
 	return args
 }
 
@@ -226,6 +229,11 @@ func (d *Driver) shrink(ctx context.Context, id trainyard.NodeID) error {
 	}
 	if !await(ctx, killTime, gone) {
 		return fmt.Errorf("processes of the machine still run %s after they were killed", killTime)
+	}
+	if d.env.Cache != "" {
+		if err := os.RemoveAll(filepath.Join(d.env.Cache, "work", string(id))); err != nil {
+			return fmt.Errorf("delete the machine's work folder: %w", err)
+		}
 	}
 	if err := os.RemoveAll(dir); err != nil {
 		return fmt.Errorf("delete the machine's folder: %w", err)

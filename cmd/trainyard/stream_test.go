@@ -1,0 +1,184 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/client"
+)
+
+// play is a server that plays a job's life: each look at the job is a step.
+type play struct {
+	mu    sync.Mutex
+	steps []string // "state|reason"
+	at    int
+	log   string
+	build string
+}
+
+func (p *play) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	state, why, _ := strings.Cut(p.steps[min(p.at, len(p.steps)-1)], "|")
+	over := trainyard.JobState(state).Terminal()
+	switch {
+	case strings.HasSuffix(r.URL.Path, "/details"):
+		logs := map[string]string{"system_logs/environment.txt": "http://x/log/build"}
+		if state == "Running" || over {
+			logs["user_logs/std_log.txt"] = "http://x/log/main"
+		}
+		reply(w, map[string]any{"status": state, "logFiles": logs})
+	case strings.HasPrefix(r.URL.Path, "/log/"):
+		text := map[string]string{"build": p.build, "main": p.log}[strings.TrimPrefix(r.URL.Path, "/log/")]
+		if !over && strings.HasSuffix(r.URL.Path, "main") {
+			text = text[:len(text)/2] // the rest comes with the end
+		}
+		from, _ := strconv.Atoi(r.URL.Query().Get("offset"))
+		w.Header().Set("Trainyard-Log-Size", strconv.Itoa(len(text)))
+		w.Header().Set("Trainyard-Job-Status", state)
+		_, _ = w.Write([]byte(text[min(from, len(text)):]))
+	default:
+		p.at++
+		job := map[string]any{"name": "j", "id": "x", "properties": map[string]any{"status": state, "computeId": "c", "reason": map[string]any{"message": why},
+			"warnings": []string{"the image was not used"}}}
+		if over {
+			props := job["properties"].(map[string]any)
+			props["timeline"] = []trainyard.Span{{Name: "queue", Start: noon, End: noon.Add(time.Second)}, {Name: "user", Start: noon.Add(time.Second), End: noon.Add(4 * time.Second)}}
+			props["exitCode"] = map[string]int{"Completed": 0}[state]
+			if state == "Failed" {
+				props["exitCode"] = 137
+				props["failure"] = map[string]string{"class": "OutOfMemory", "message": "the process was killed at its limit of 512 MB"}
+			}
+			props["outputs"] = map[string]any{"model": map[string]any{"uri": "azureml://datastores/workspaceblobstore/paths/m/"}}
+		}
+		reply(w, job)
+	}
+}
+
+func reply(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(v)
+}
+
+// watch streams a play, read by a person if tty.
+func watch(t *testing.T, p *play, tty bool) (end client.JobStatus, out, note string, err error) {
+	t.Helper()
+	srv := httptest.NewServer(p)
+	defer srv.Close()
+	c, err := client.New(client.Config{URL: srv.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var o, e bytes.Buffer
+	a := &app{console: &console{out: &o, err: &e, outTTY: tty, errTTY: tty, color: tty, width: 80, now: time.Now}}
+	end, err = a.stream(t.Context(), c, "j")
+	return end, o.String(), e.String(), err
+}
+
+func TestStreamTellsTheWaitTheLogAndTheEnd(t *testing.T) {
+	p := &play{steps: []string{"Queued|cpu is at its maximum of 2 nodes", "Queued|cpu is at its maximum of 2 nodes", "Queued|a node starts", "Preparing|building environment e",
+		"Preparing|building environment e", "Running|", "Running|", "Running|", "Completed|"}, log: "one\ntwo\n", build: "Collecting numpy\n"}
+	end, out, note, err := watch(t, p, false)
+	if err != nil || end.Status != trainyard.JobCompleted {
+		t.Fatalf("%v, %v", end.Status, err)
+	}
+	if out != "one\ntwo\n" {
+		t.Errorf("standard output is not the log alone: %q", out)
+	}
+	at := 0
+	for _, want := range []string{"job j on c\n", "Queued     cpu is at its maximum of 2 nodes\n", "Queued     a node starts\n", "Preparing  building environment e\n",
+		"✓ Completed in 4.0s, exit code 0\n", "user             3.0s", "output model  azureml://", "warning: the image was not used", "trainyard job download --name j --all"} {
+		i := strings.Index(note[at:], want)
+		if i < 0 {
+			t.Fatalf("no %q, in its place, in\n%s", want, note)
+		}
+		at += i
+	}
+	if n := strings.Count(note, "cpu is at its maximum"); n != 1 {
+		t.Errorf("the same reason is told %d times", n)
+	}
+	if !strings.Contains(note, "  | Collecting numpy\n") {
+		t.Errorf("the build is not shown in\n%s", note)
+	}
+	if strings.Contains(note, "\x1b") || strings.Contains(note, "\r") {
+		t.Errorf("control characters where nobody reads: %q", note)
+	}
+}
+
+func TestStreamOfAFailureSaysWhy(t *testing.T) {
+	end, _, note, err := watch(t, &play{steps: []string{"Running|", "Failed|"}, log: "x"}, true)
+	if err != nil || end.Status != trainyard.JobFailed {
+		t.Fatalf("%v, %v", end.Status, err)
+	}
+	for _, want := range []string{"✗ Failed in 4.0s, exit code 137", "the process was killed at its limit of 512 MB"} {
+		if !strings.Contains(note, want) {
+			t.Errorf("no %q in\n%s", want, note)
+		}
+	}
+}
+
+func TestStreamThatIsCancelledLeavesTheJobAndSaysSo(t *testing.T) {
+	srv := httptest.NewServer(&play{steps: []string{"Running|"}, log: "xx"})
+	defer srv.Close()
+	c, err := client.New(client.Config{URL: srv.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var o, e bytes.Buffer
+	a := &app{console: &console{out: &notify{w: &o, f: cancel}, err: &e, now: time.Now}}
+	_, err = a.stream(ctx, c, "j")
+	if !errors.Is(err, context.Canceled) || !strings.Contains(e.String(), "the job goes on") || !strings.Contains(e.String(), "trainyard job cancel --name j") {
+		t.Errorf("%v, told %q", err, e.String())
+	}
+}
+
+// notify calls f when something is written.
+type notify struct {
+	w *bytes.Buffer
+	f func()
+}
+
+func (n *notify) Write(p []byte) (int, error) {
+	n.f()
+	return n.w.Write(p)
+}
+
+func TestEveryCommandHasAnExampleAndCompletesItsName(t *testing.T) {
+	a, _, _ := people(0)
+	var visit func(*cobra.Command)
+	visit = func(cmd *cobra.Command) {
+		for _, sub := range cmd.Commands() {
+			visit(sub)
+		}
+		if cmd.Short == "" || cmd.Example == "" && !cmd.Hidden {
+			t.Errorf("%s has no example, or no sentence", cmd.CommandPath())
+		}
+		for _, f := range []string{"name", "output-name"} {
+			if cmd.LocalNonPersistentFlags().Lookup(f) != nil {
+				if _, ok := cmd.GetFlagCompletionFunc(f); !ok {
+					t.Errorf("%s --%s is not completed", cmd.CommandPath(), f)
+				}
+			}
+		}
+	}
+	root := newRoot(a)
+	visit(root)
+	for _, f := range []string{"output", "workspace-name"} {
+		if _, ok := root.GetFlagCompletionFunc(f); !ok {
+			t.Errorf("--%s is not completed", f)
+		}
+	}
+}
