@@ -33,7 +33,7 @@ func (a *app) computeNodes() *cobra.Command {
 }
 
 func (a *app) nodeTable(items []any) *table {
-	t := &table{heads: []string{"Node", "State", "Since", "Jobs", "Size", "Address", "Why", "Notes"}, tint: func(col int, cell string) string {
+	t := &table{heads: []string{"Node", "State", "Since", "Jobs", "Size", "Address", "Why", "Notes"}, spare: []int{7, 5, 4, 6}, tint: func(col int, cell string) string {
 		if col == 1 {
 			return stateColor(cell)
 		}
@@ -83,7 +83,7 @@ func supports(size map[string]any, kind string) bool {
 }
 
 func sizeTable(items []any) *table {
-	t := &table{heads: []string{"Size", "vCPUs", "Memory GiB", "GPUs", "GPU", "Series", "$/h", "Low priority $/h", "Needs approval"},
+	t := &table{heads: []string{"Size", "vCPUs", "Memory GiB", "GPUs", "GPU", "Series", "$/h", "Low priority $/h", "Needs approval"}, spare: []int{7, 8, 5},
 		right: []bool{1: true, 2: true, 3: true, 6: true, 7: true}}
 	for _, it := range items {
 		e := asMap(it)

@@ -75,7 +75,7 @@ func (a *app) upload(ctx context.Context, c *client.Client, uploads []spec.Uploa
 			return err
 		}
 		a.warn(tree.Notes)
-		title := u.Field + " (" + plural(len(tree.Files), "file") + ", " + size(tree.Size) + ")"
+		title := u.What + " " + filepath.Base(u.Path) + " (" + plural(len(tree.Files), "file") + ", " + size(tree.Size) + ")"
 		a.status("reading %s", title)
 		hash, err := tree.Hash()
 		if err != nil {

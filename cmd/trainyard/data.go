@@ -39,7 +39,7 @@ func (a *app) dataCreate() *cobra.Command {
 func (a *app) dataView() view {
 	return view{
 		table: func(items []any) *table {
-			t := &table{heads: []string{"Name", "Version", "Latest", "Type", "Path", "Description", "Created"}}
+			t := &table{heads: []string{"Name", "Version", "Latest", "Type", "Path", "Description", "Created"}, spare: []int{5, 4}}
 			for _, it := range items {
 				e := asMap(it)
 				t.add(text(e, "name"), text(e, "version"), text(e, "latest_version"), text(e, "type"), text(e, "path"), text(e, "description"), ago(a.now(), created(e)))

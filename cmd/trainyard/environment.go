@@ -43,7 +43,7 @@ func (a *app) environmentCreate() *cobra.Command {
 func (a *app) environmentView() view {
 	return view{
 		table: func(items []any) *table {
-			t := &table{heads: []string{"Name", "Version", "Latest", "Image", "Description", "Created"}}
+			t := &table{heads: []string{"Name", "Version", "Latest", "Image", "Description", "Created"}, spare: []int{4, 3}}
 			for _, it := range items {
 				e := asMap(it)
 				t.add(text(e, "name"), text(e, "version"), text(e, "latest_version"), cmp.Or(text(e, "image"), text(e, "build", "path")),

@@ -226,6 +226,7 @@ func (a *app) jobView() view {
 
 func (a *app) jobTable(items []any) *table {
 	t := &table{heads: []string{"Name", "Display name", "Status", "Compute", "Experiment", "Created", "Took", "Why"}, right: []bool{6: true},
+		spare: []int{1, 4, 7, 5, 3},
 		tint: func(col int, cell string) string {
 			if col == 2 {
 				return stateColor(cell)

@@ -216,7 +216,7 @@ func (a *app) jobTimeline() *cobra.Command {
 }
 
 func timelineTable(spans []trainyard.Span) *table {
-	t := &table{heads: []string{"Part", "From", "Took", "Share", "", "Note"}, right: []bool{2: true, 3: true}}
+	t := &table{heads: []string{"Part", "From", "Took", "Share", "", "Note"}, right: []bool{2: true, 3: true}, spare: []int{4, 1}}
 	total := elapsed(spans)
 	for _, s := range spans {
 		d := s.End.Sub(s.Start)

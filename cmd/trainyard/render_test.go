@@ -41,8 +41,24 @@ func TestTableFitsItsTerminal(t *testing.T) {
 				t.Errorf("a line of %d characters on a terminal of %d: %q", n, width, line)
 			}
 		}
-		if !strings.Contains(out.String(), "…") {
-			t.Error("nothing shows that text was cut")
+		if !strings.Contains(out.String(), "…") || !strings.Contains(out.String(), "calm_river_7x2kq9d1aa") {
+			t.Errorf("nothing shows that text was cut, or the name was:\n%s", out.String())
+		}
+	}
+}
+
+func TestNarrowTerminalGoesWithoutSpareColumns(t *testing.T) {
+	a, out, _ := people(50)
+	a.jobTable([]any{map[string]any{"name": "calm_river_7x2kq9d1aa", "display_name": "a display name", "status": "Queued", "compute": "azureml:cpu-cluster",
+		"experiment_name": "an experiment", "reason": map[string]any{"message": "cpu-cluster is at its maximum of 2 nodes"}}}).print(a.console, a.out)
+	for line := range strings.Lines(out.String()) {
+		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 50 {
+			t.Errorf("a line of %d characters: %q", n, line)
+		}
+	}
+	for _, want := range []string{"calm_river_7x2kq9d1aa", "Queued", "cpu-clu"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, out.String())
 		}
 	}
 }

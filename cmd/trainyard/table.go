@@ -31,7 +31,8 @@ const (
 	narrowCell = 10 // no column is squeezed below this
 )
 
-// print writes the table, squeezing the widest columns if the terminal is narrower than it. Columns without any content are left out.
+// print writes the table. On a terminal that is narrower, it squeezes columns, the widest first and the first, which has the names, last;
+// and where that is not enough it leaves spare ones out. Columns without any content are left out anyhow.
 func (t *table) print(c *console, w io.Writer) {
 	cols := t.filled()
 	widths := make([]int, len(t.heads))
@@ -42,6 +43,12 @@ func (t *table) print(c *console, w io.Writer) {
 		}
 	}
 	if c.outTTY && c.width > 0 {
+		for _, i := range t.spare {
+			if least(widths, cols) <= c.width {
+				break
+			}
+			cols = slices.DeleteFunc(cols, func(col int) bool { return col == i })
+		}
 		squeeze(widths, cols, c.width)
 	}
 	t.line(c, w, cols, widths, t.heads, true)
@@ -60,13 +67,26 @@ func (t *table) filled() []int {
 	return cols
 }
 
+// least is the width that columns need when all but the first are squeezed.
+func least(widths, cols []int) int {
+	total := -gap
+	for n, i := range cols {
+		if n == 0 {
+			total += widths[i] + gap
+			continue
+		}
+		total += min(widths[i], narrowCell) + gap
+	}
+	return total
+}
+
 // squeeze takes width from the widest column, a character at a time, until all fit or none can give any more.
 func squeeze(widths, cols []int, most int) {
 	for {
-		total, widest := -gap, -1
-		for _, i := range cols {
+		total, widest := -gap, cols[0]
+		for n, i := range cols {
 			total += widths[i] + gap
-			if widest < 0 || widths[i] > widths[widest] {
+			if n > 0 && widths[i] > narrowCell && (widest == cols[0] || widths[i] > widths[widest]) {
 				widest = i
 			}
 		}
@@ -136,7 +156,8 @@ func (c *console) wrap(line string, indent int) []string {
 	}
 	var parts []string
 	for word := range strings.FieldsSeq(line) {
-		if n := len(parts) - 1; n >= 0 && utf8.RuneCountInString(parts[n])+1+utf8.RuneCountInString(word) <= room {
+		length := utf8.RuneCountInString(word)
+		if n := len(parts) - 1; n >= 0 && (length > room || utf8.RuneCountInString(parts[n])+1+length <= room) {
 			parts[n] += " " + word
 			continue
 		}

@@ -188,7 +188,23 @@ func (d *door) runData(c *call) error {
 	if err != nil {
 		return err
 	}
-	return c.reply(map[string]any{"runMetadata": viewOf(j), "runDefinition": nil, "jobSpecification": nil})
+	view := viewOf(j)
+	view.Outputs = outputsOf(j)
+	return c.reply(map[string]any{"runMetadata": view, "runDefinition": nil, "jobSpecification": nil})
+}
+
+// outputsOf names a job's outputs with where they are; resolve gives the same place back. Clients pass over types that are not of these
+// three, and look for models by another call, so a model is a folder here.
+func outputsOf(j *trainyard.Job) map[string]any {
+	out := map[string]any{}
+	for name, o := range j.Plan.Outputs {
+		kind := dataTypes[o.Type]
+		if kind == "" {
+			kind = "UriFolder"
+		}
+		out[name] = map[string]string{"assetId": longURI(j.Scope, o.URI), "type": kind}
+	}
+	return out
 }
 
 // dataTypes are the data plane's words for ARM's dataType; clients pass over any other.
@@ -206,6 +222,10 @@ func (d *door) resolve(c *call) error {
 	}
 	found := map[string]any{}
 	for _, id := range ask.Values {
+		if _, err := trainyard.ParseDataPath(c.scope, id); err == nil { // an output of a job: its id is its place
+			found[id] = map[string]string{"uri": id, "type": "UriFolder"}
+			continue
+		}
 		uri, kind, err := d.dataAsset(c.Context(), c.scope, id)
 		if trainyard.IsNotFound(err) {
 			continue

@@ -23,7 +23,7 @@ type facts struct {
 	Before map[string][]fileRecord `json:"before,omitempty"` // inputs that will be written back, as they were
 	Layer  *layer                  `json:"layer,omitempty"`  // nil: the node's own Python
 	Vars   map[string]string       `json:"vars,omitempty"`   // variables of the environment's file
-	Marks  []string                `json:"marks,omitempty"` // on the cache, taken back by Remove
+	Marks  []string                `json:"marks,omitempty"`  // on the cache, taken back by Remove
 	Spans  []trainyard.Span        `json:"spans,omitempty"`
 }
 

@@ -80,6 +80,7 @@ type Stager struct {
 	python *finder
 	free   func(path string) (int64, error)
 	pauses []time.Duration // between tries of what may fail for a moment
+	stall  time.Duration   // how long a tool of a build may do nothing
 	lazy   atomic.Value    // string: where the node's Python for tasks is known to be
 }
 
@@ -94,7 +95,7 @@ func New(c Config) (*Stager, error) {
 	if c.HTTP == nil {
 		c.HTTP = webClient()
 	}
-	s := &Stager{blobs: c.Blobs, web: c.HTTP, log: c.Log, free: freeBytes,
+	s := &Stager{blobs: c.Blobs, web: c.HTTP, log: c.Log, free: freeBytes, stall: stallLimit,
 		pauses: []time.Duration{100 * time.Millisecond, 500 * time.Millisecond, 2 * time.Second, 4 * time.Second}}
 	var err error
 	if s.dir, err = filepath.Abs(c.Dir); err != nil {

@@ -32,10 +32,10 @@ func (e *toolError) Is(target error) bool {
 	return target == errNetwork && e.net
 }
 
-// stall is how long a tool may neither print nor compute.
-const stall = 3 * time.Minute
+// stallLimit is how long a tool may neither print nor compute.
+const stallLimit = 3 * time.Minute
 
-var errStalled = fmt.Errorf("it neither printed nor computed anything for %v and was stopped", stall)
+var errStalled = errors.New("it neither printed nor computed anything for a long time and was stopped")
 
 // run runs a tool of the build, its output going to the build log. A tool dies with its context, with this process, and when it does
 // nothing for long.
@@ -73,7 +73,8 @@ func (b *builder) run(ctx context.Context, argv ...string) error {
 
 // watch stops a tool that has stopped working.
 func (b *builder) watch(ctx context.Context, pid int, stop context.CancelCauseFunc) {
-	tick := time.NewTicker(5 * time.Second)
+	stall := b.stager.stall
+	tick := time.NewTicker(stall / 36)
 	defer tick.Stop()
 	last, since := int64(-1), time.Now()
 	for {

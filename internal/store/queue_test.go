@@ -31,15 +31,18 @@ func TestQueueIsSortedAndItsViewsNeverChange(t *testing.T) {
 				}
 			}
 		}
-		for range rapid.IntRange(0, 60).Draw(t, "steps") {
+		for range rapid.IntRange(0, 400).Draw(t, "steps") {
 			switch op := rapid.IntRange(0, 9).Draw(t, "op"); {
 			case op < 4 || len(model) == 0:
 				seq++
 				j := trainyard.QueuedJob{Key: trainyard.JobKey(fmt.Sprintf("j%d", seq)), Seq: seq, Priority: rapid.IntRange(1, 3).Draw(t, "priority")}
 				q.add(j)
 				model = append(model, j)
-			case op < 8: // often the front
+			case op < 8: // often the front, now and then the end
 				i := 0
+				if op == 6 {
+					i = len(model) - 1
+				}
 				if op == 7 {
 					i = rapid.IntRange(0, len(model)-1).Draw(t, "which")
 				}

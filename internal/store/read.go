@@ -77,7 +77,7 @@ func (q *selection) after(column, tok string) error {
 	if !ok || err != nil {
 		return trainyard.Invalid("%q is no place in a list that this server has handed out: begin the list again", clean(tok, 80))
 	}
-	q.and(column+" <= ?", seq)
+	q.and(column+" < ?", seq)
 	return nil
 }
 

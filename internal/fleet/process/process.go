@@ -1,18 +1,25 @@
 // Package process makes machines that are processes of this computer: each is one agent in a session of its own, with a folder of its own,
-// that outlives the server. It holds nothing in memory that it could not find again on disk; CPU and memory of a machine's size are held
-// by the agent's own driver, not here.
+// that outlives the server. It remembers nothing that it could not find again on disk and in the system's list of processes. It does not
+// hold CPU or memory of a machine's size: the agent's own driver does. Machines may be larger together than the computer.
+//
+// On disk, below Env.Dir:
+//
+//	NODE/machine.json   what the machine is, and which process is its agent
+//	NODE/join-token     for the agent, its owner alone may read it
+//	NODE/agent.log      what the agent says; agent.log.1 is what it said before that
+//	NODE/node/          the agent's own
+//	.new-…, .gone-…     machines on their way in and out
 package process
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -31,274 +38,213 @@ type Config struct{}
 // Validate finds nothing to object to.
 func (*Config) Validate() error { return nil }
 
-// Open opens the fleet in env.Dir.
+// Open opens the fleet in env.Dir, finding the machines that are there.
 func (*Config) Open(_ context.Context, env fleet.Env) (fleet.Driver, error) {
-	if err := os.MkdirAll(env.Dir, 0o700); err != nil {
+	dir, err := filepath.Abs(env.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("find the folder of machines: %w", err)
+	}
+	env.Dir = dir
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the folder of machines: %w", err)
 	}
-	return &Driver{env: env, changed: make(chan struct{}, 1)}, nil
+	d := &Driver{env: env, log: env.Log, changed: make(chan struct{}, 1), over: make(chan struct{}),
+		watched: map[string]identity{}, notes: map[string]string{}, busy: map[string]chan struct{}{}}
+	if d.log == nil {
+		d.log = slog.New(slog.DiscardHandler)
+	}
+	if err := d.tidy(); err != nil {
+		return nil, err
+	}
+	d.work.Go(d.tend)
+	return d, nil
 }
 
 // Driver is the fleet.
 type Driver struct {
 	env     fleet.Env
-	mu      sync.Mutex // one Grow or Shrink at a time
+	log     *slog.Logger
 	changed chan struct{}
+	over    chan struct{} // closed by Close
+	once    sync.Once
+	work    sync.WaitGroup
+
+	mu      sync.Mutex
+	watched map[string]identity      // agents that somebody waits for, by folder
+	notes   map[string]string        // how the last agent ended, by folder
+	busy    map[string]chan struct{} // folders that are being worked on; closed when that is done
 }
 
 var _ fleet.Driver = (*Driver)(nil)
 
-// How long an agent that was asked to stop may take, and how long the end of what ran on its machine may take.
-const (
-	stopTime = 3 * time.Second
-	killTime = 10 * time.Second
-)
-
-// machine is what is on disk of a machine: its folder holds machine.json, written before its agent starts.
-type machine struct {
-	ID      trainyard.NodeID     `json:"id"`
-	Compute trainyard.ComputeKey `json:"compute"`
-	Agent   *identity            `json:"agent,omitempty"` // nil: never started
+// Close stops looking after the machines, which go on.
+func (d *Driver) Close() error {
+	d.once.Do(func() { close(d.over) })
+	d.work.Wait()
+	return nil
 }
-
-const (
-	recordFile = "machine.json"
-	tokenFile  = "join-token"
-	logFile    = "agent.log"
-	maxLog     = 10 << 20 // bytes; an older half is kept beside it
-)
 
 // Changed says that an agent ended.
 func (d *Driver) Changed() <-chan struct{} { return d.changed }
 
-// Machines lists every folder here. One that cannot be read is an error: half a view is none.
+// Machines lists every machine here, or fails: half a view is none.
 func (d *Driver) Machines(context.Context) ([]trainyard.Machine, error) {
-	entries, err := os.ReadDir(d.env.Dir)
+	names, err := d.names()
 	if err != nil {
-		return nil, fmt.Errorf("list machines: %w", err)
+		return nil, err
 	}
 	var out []trainyard.Machine
-	for _, e := range entries {
-		if !e.IsDir() {
-			continue
+	for _, name := range names {
+		r, err := d.read(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it went while we looked
 		}
-		m, err := d.read(e.Name())
-		if errors.Is(err, os.ErrNotExist) {
-			m = machine{ID: trainyard.NodeID(e.Name())} // died between mkdir and the record: a machine without an agent
-		} else if err != nil {
+		if err != nil {
 			return nil, err
 		}
-		state := trainyard.MachineDead
-		if m.Agent != nil && m.Agent.alive() {
-			state = trainyard.MachineRunning
+		m := trainyard.Machine{ID: r.ID, Compute: r.Compute, State: trainyard.MachineDead}
+		if r.Agent != nil && r.Agent.alive() {
+			m.State = trainyard.MachineRunning
+		} else {
+			d.mu.Lock()
+			m.Note = d.notes[name]
+			d.mu.Unlock()
 		}
-		out = append(out, trainyard.Machine{ID: m.ID, Compute: m.Compute, State: state})
+		out = append(out, m)
 	}
 	return out, nil
 }
 
-// Grow starts an agent for every machine that has none that lives.
-func (d *Driver) Grow(ctx context.Context, want []trainyard.MachineSpec) (int, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	started := 0
-	var errs []error
-	for _, spec := range want {
-		if err := ctx.Err(); err != nil {
-			return started, errors.Join(append(errs, err)...)
-		}
-		if err := d.grow(spec); err != nil {
-			errs = append(errs, &fleet.MachineError{ID: spec.ID, Err: err})
-			continue
-		}
-		started++
+// names lists the folders of machines.
+func (d *Driver) names() ([]string, error) {
+	entries, err := os.ReadDir(d.env.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("list machines: %w", err)
 	}
-	return started, errors.Join(errs...)
+	var out []string
+	for _, e := range entries {
+		if e.IsDir() && !strings.HasPrefix(e.Name(), ".") {
+			out = append(out, e.Name())
+		}
+	}
+	return out, nil
 }
 
-func (d *Driver) grow(spec trainyard.MachineSpec) error {
-	if !safe(string(spec.ID)) {
-		return trainyard.Invalid("%q cannot be a machine's name", spec.ID)
+// tidy clears what an earlier server left half done, takes up agents that it had started and not written down, and waits for those that
+// live.
+func (d *Driver) tidy() error {
+	for _, half := range []string{goneFolder, newFolder} {
+		paths, err := filepath.Glob(filepath.Join(d.env.Dir, half+"*"))
+		if err != nil {
+			return fmt.Errorf("list machines: %w", err)
+		}
+		for _, path := range paths {
+			if err := os.RemoveAll(path); err != nil { // of another user, perhaps; it is no machine any more
+				d.log.Warn("clear away a machine's folder", "dir", path, "err", err)
+			}
+		}
 	}
-	dir := filepath.Join(d.env.Dir, string(spec.ID))
-	m, err := d.read(string(spec.ID))
-	if err == nil && m.Agent != nil && m.Agent.alive() {
-		return nil
-	}
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	m = machine{ID: spec.ID, Compute: spec.Compute}
-	if err := write(filepath.Join(dir, tokenFile), []byte(spec.Token)); err != nil {
-		return err
-	}
-	out, err := openLog(filepath.Join(dir, logFile))
+	names, err := d.names()
 	if err != nil {
 		return err
 	}
-	defer out.Close()
-	cmd := exec.Command(d.env.Binary, d.args(spec, dir)...)
-	cmd.Stdout, cmd.Stderr, cmd.Dir = out, out, dir
-	cmd.Env = append(os.Environ(), nodeVariable+"="+string(spec.ID))
-	detach(cmd)
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start the agent %s: %w", d.env.Binary, err)
+	for _, name := range names {
+		r, err := d.read(name)
+		if err != nil {
+			return err
+		}
+		if err := d.find(name, &r); err != nil {
+			return err
+		}
 	}
-	id, err := identify(cmd.Process.Pid)
-	if err == nil {
-		m.Agent = &id
-		err = d.save(m)
+	return nil
+}
+
+// find looks for the machine's agent, and waits for its end if there is one.
+func (d *Driver) find(name string, r *record) error {
+	if r.Agent == nil || !r.Agent.alive() {
+		found := strays(r.ID, filepath.Join(d.env.Dir, name, nodeFolder))
+		if len(found) == 0 {
+			return nil
+		}
+		d.log.Info("found an agent that was not written down", "node", r.ID, "pid", found[0].PID)
+		r.Agent = &found[0]
+		if err := d.save(name, *r); err != nil {
+			return err
+		}
 	}
-	if err != nil { // without a record it could never be found again
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		return err
+	d.watch(name, *r.Agent)
+	return nil
+}
+
+// watch has the end of an agent noticed.
+func (d *Driver) watch(name string, agent identity) {
+	d.mu.Lock()
+	known := d.watched[name] == agent
+	d.watched[name] = agent
+	d.mu.Unlock()
+	if known {
+		return
 	}
-	go func() { // reap it, and say so; it lives on when this process ends
-		_ = cmd.Wait()
+	d.work.Go(func() {
+		how, ended := agent.wait(d.over)
+		if !ended {
+			return
+		}
+		note := ending(how, filepath.Join(d.env.Dir, name, logFile))
+		d.mu.Lock()
+		if d.watched[name] == agent {
+			delete(d.watched, name)
+			d.notes[name] = note
+		}
+		d.mu.Unlock()
 		select {
 		case d.changed <- struct{}{}:
 		default:
 		}
-	}()
-	return nil
+	})
 }
 
-// args is the agent's command line. The token is in a file, so that no list of processes shows it.
-func (d *Driver) args(spec trainyard.MachineSpec, dir string) []string {
-	args := []string{"agent", "--node", string(spec.ID), "--dir", dir, "--server", d.env.Server, "--token-file", filepath.Join(dir, tokenFile),
-		"--size", spec.Size.Name, "--cpus", strconv.Itoa(spec.Size.VCPUs), "--memory-mb", strconv.FormatInt(int64(spec.Size.MemoryGB*1024), 10),
-		"--group", string(spec.ID)}
-	if d.env.CA != "" {
-		args = append(args, "--ca", d.env.CA)
-	}
-	if d.env.Cache != "" {
-		args = append(args, "--cache", d.env.Cache)
-	}
-	for _, path := range d.env.Hide {
-		args = append(args, "--hide", path)
-	}
-	return args
-}
-
-// Shrink ends machines: the agent is asked, then made to stop, then everything that ran there is ended, then the folder goes.
-func (d *Driver) Shrink(ctx context.Context, ids []trainyard.NodeID) ([]trainyard.NodeID, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	var mu sync.Mutex
-	var wg sync.WaitGroup
-	var stopped []trainyard.NodeID
-	var errs []error
-	for _, id := range ids {
-		wg.Go(func() {
-			err := d.shrink(ctx, id)
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				errs = append(errs, &fleet.MachineError{ID: id, Err: err})
-				return
-			}
-			stopped = append(stopped, id)
-		})
-	}
-	wg.Wait()
-	return stopped, errors.Join(errs...)
-}
-
-func (d *Driver) shrink(ctx context.Context, id trainyard.NodeID) error {
-	if !safe(string(id)) {
-		return nil // nothing of that name was ever made
-	}
-	dir := filepath.Join(d.env.Dir, string(id))
-	m, err := d.read(string(id))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	if m.Agent != nil && m.Agent.alive() {
-		m.Agent.ask()
-		if !await(ctx, stopTime, func() bool { return !m.Agent.alive() }) {
-			m.Agent.kill()
-		}
-	}
-	gone := func() bool {
-		if m.Agent != nil && m.Agent.alive() {
-			m.Agent.kill()
-			return false
-		}
-		return endAll(string(id)) == 0
-	}
-	if !await(ctx, killTime, gone) {
-		return fmt.Errorf("processes of the machine still run %s after they were killed", killTime)
-	}
-	if d.env.Cache != "" {
-		if err := os.RemoveAll(filepath.Join(d.env.Cache, "work", string(id))); err != nil {
-			return fmt.Errorf("delete the machine's work folder: %w", err)
-		}
-	}
-	if err := os.RemoveAll(dir); err != nil {
-		return fmt.Errorf("delete the machine's folder: %w", err)
-	}
-	return nil
-}
-
-// await looks until holds is true, for at most limit.
-func await(ctx context.Context, limit time.Duration, holds func() bool) bool {
-	deadline := time.After(limit)
-	pause := time.Millisecond
-	for !holds() {
+// tend keeps the agents' logs from growing without end.
+func (d *Driver) tend() {
+	tick := time.NewTicker(10 * time.Second)
+	defer tick.Stop()
+	for {
 		select {
-		case <-ctx.Done():
-			return false
-		case <-deadline:
-			return holds()
-		case <-time.After(pause):
-			pause = min(2*pause, 100*time.Millisecond)
+		case <-d.over:
+			return
+		case <-tick.C:
+		}
+		names, err := d.names()
+		if err != nil {
+			d.log.Warn("look after the agents' logs", "err", err)
+			continue
+		}
+		for _, name := range names {
+			if err := rotate(filepath.Join(d.env.Dir, name, logFile), maxLog); err != nil {
+				d.log.Warn("look after an agent's log", "dir", name, "err", err)
+			}
 		}
 	}
-	return true
 }
 
-func (d *Driver) read(name string) (machine, error) {
-	var m machine
-	path := filepath.Join(d.env.Dir, name, recordFile)
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return m, err
-	}
-	if err := json.Unmarshal(data, &m); err != nil {
-		return m, fmt.Errorf("the record %s is damaged: %w", path, err)
-	}
-	return m, nil
-}
-
-func (d *Driver) save(m machine) error {
-	data, err := json.Marshal(m)
-	if err != nil {
-		return err
-	}
-	return write(filepath.Join(d.env.Dir, string(m.ID), recordFile), data)
-}
-
-// write replaces a file whole or not at all, for its owner alone.
-func write(path string, data []byte) error {
-	tmp := path + ".tmp"
-	if err := os.WriteFile(tmp, data, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(tmp, path)
-}
-
-// openLog opens an agent's log for appending; one that has grown large is put aside first.
-func openLog(path string) (*os.File, error) {
-	if info, err := os.Stat(path); err == nil && info.Size() > maxLog {
-		if err := os.Rename(path, path+".old"); err != nil {
-			slog.Default().Warn("put the agent's log aside", "path", path, "error", err)
+// alone waits until nobody else works on a machine, and keeps others out until done is called.
+func (d *Driver) alone(name string) (done func()) {
+	for {
+		d.mu.Lock()
+		other, taken := d.busy[name]
+		if !taken {
+			mine := make(chan struct{})
+			d.busy[name] = mine
+			d.mu.Unlock()
+			return func() {
+				d.mu.Lock()
+				defer d.mu.Unlock()
+				delete(d.busy, name)
+				close(mine)
+			}
 		}
+		d.mu.Unlock()
+		<-other
 	}
-	return os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-}
-
-// safe says whether a name can be a folder here.
-func safe(name string) bool {
-	return name != "" && name != "." && name != ".." && filepath.Base(name) == name
 }
