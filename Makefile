@@ -1,10 +1,11 @@
 # make demo: build, start a server, train on this computer and on a cluster, fetch the model, stop.
 # make test: every test that needs only Go and Python (and says by name what it left out).
+SHELL = /bin/bash
 GO ?= go
 GOFLAGS += -trimpath
 PKGS = ./...
 
-.PHONY: build demo test check cross bench generate clean
+.PHONY: build demo test check clients cross bench clean
 
 build: bin/trainyard
 
@@ -15,14 +16,19 @@ demo: build
 	@sh examples/demo.sh bin/trainyard
 
 test: build
-	$(GO) test $(PKGS)
+	@set -o pipefail; $(GO) test -v $(PKGS) 2>&1 | awk -f tools/summary.awk
 
 check: build
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "gofmt would change:"; gofmt -l $$(git ls-files '*.go'); exit 1; }
 	$(GO) vet $(PKGS)
 	cd tools && $(GO) build -o ../bin/staticcheck honnef.co/go/tools/cmd/staticcheck
 	bin/staticcheck $(PKGS)
-	$(GO) test -race $(PKGS)
+	@set -o pipefail; $(GO) test -race -v $(PKGS) 2>&1 | awk -f tools/summary.awk
+
+# The official clients against this program: Azure's Python SDK, HashiCorp's Go client. They are large downloads, so not part of test.
+clients: build
+	sh test/sdk/run.sh bin/trainyard
+	cd internal/arm/hashicorp && $(GO) test ./...
 
 # The program for every system it is meant for: server and nodes on Linux, client and local target on the others.
 cross:

@@ -41,7 +41,7 @@ func TestTableFitsItsTerminal(t *testing.T) {
 				t.Errorf("a line of %d characters on a terminal of %d: %q", n, width, line)
 			}
 		}
-		if !strings.Contains(out.String(), "…") || !strings.Contains(out.String(), "calm_river_7x2kq9d1aa") {
+		if !strings.Contains(out.String(), "…") || width > 40 && !strings.Contains(out.String(), "calm_river_7x2kq9d1aa") {
 			t.Errorf("nothing shows that text was cut, or the name was:\n%s", out.String())
 		}
 	}

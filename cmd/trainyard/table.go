@@ -10,8 +10,9 @@ import (
 // table is rows of cells under headings.
 type table struct {
 	heads []string
-	right []bool                            // columns of numbers
-	rows  [][]string                        //
+	right []bool // columns of numbers
+	rows  [][]string
+	spare []int                             // columns that a narrow terminal goes without, the first first
 	tint  func(col int, cell string) string // colour of a cell; nil: none
 }
 

@@ -197,7 +197,7 @@ func (s *Store) Resources(ctx context.Context, rq trainyard.ResourceQuery) (trai
 		q.and("r.folded = ?", clean(strings.ToLower(rq.Name), mostName))
 	}
 	if rq.Hash != "" {
-		q.and("r.hash = ?", clean(rq.Hash, mostName))
+		q.and("r.hash = ? AND r.hash <> ''", clean(rq.Hash, mostName)) // repeats the index's condition, for SQLite
 	}
 	if rq.Default != nil {
 		q.and("r.is_default = ?", bit(*rq.Default))

@@ -200,9 +200,10 @@ func loadNodes(ctx context.Context, q querier, im *image) error {
 	return err
 }
 
-// loadWaiting reads of waiting jobs what a queue needs; their documents stay in the database.
+// loadWaiting reads of waiting jobs what a queue needs; their documents stay in the database. "phase > 0" says nothing new but to SQLite,
+// which uses the index of unfinished jobs only where its condition is repeated.
 func loadWaiting(ctx context.Context, q querier, im *image) error {
-	rows, err := q.query(ctx, "SELECT key, scope, compute, seq, nodes, priority, since FROM jobs WHERE phase = 1 ORDER BY priority DESC, seq")
+	rows, err := q.query(ctx, "SELECT key, scope, compute, seq, nodes, priority, since FROM jobs WHERE phase = 1 AND phase > 0 ORDER BY priority DESC, seq")
 	_, err = scanAll(rows, err, func(rows *sql.Rows) (struct{}, error) {
 		var key, scope, compute string
 		var w trainyard.QueuedJob
@@ -219,7 +220,7 @@ func loadWaiting(ctx context.Context, q querier, im *image) error {
 }
 
 func loadPlaced(ctx context.Context, q querier, im *image) error {
-	rows, err := q.query(ctx, "SELECT "+jobColumns+" WHERE j.phase = 2")
+	rows, err := q.query(ctx, "SELECT "+jobColumns+" WHERE j.phase = 2 AND j.phase > 0")
 	jobs, err := scanAll(rows, err, scanJob)
 	for _, j := range jobs {
 		im.setJob(j.Key(), j)

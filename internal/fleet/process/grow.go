@@ -112,6 +112,9 @@ func (d *Driver) args(name string, spec trainyard.MachineSpec) []string {
 	if d.env.Cache != "" {
 		args = append(args, "--cache", d.env.Cache)
 	}
+	for _, path := range d.env.Hide {
+		args = append(args, "--hide", path)
+	}
 	return args
 }
 

@@ -74,7 +74,15 @@ func (d *Driver) shrink(ctx context.Context, id trainyard.NodeID) error {
 		}
 		return fmt.Errorf("processes of the machine still run %s after they were killed", killTime)
 	}
-	clear(places)
+	for _, a := range agents {
+		_ = a.reap()
+	}
+	removeGroups(places)
+	if d.env.Cache != "" {
+		if err := os.RemoveAll(filepath.Join(d.env.Cache, "work", name)); err != nil {
+			return fmt.Errorf("delete the machine's work folder: %w", err)
+		}
+	}
 	return d.remove(name)
 }
 
@@ -85,6 +93,7 @@ func (d *Driver) remove(name string) error {
 		return fmt.Errorf("delete the machine's folder: %w", err)
 	}
 	d.mu.Lock()
+	delete(d.watched, name)
 	delete(d.notes, name)
 	d.mu.Unlock()
 	if err := os.RemoveAll(going); err != nil {

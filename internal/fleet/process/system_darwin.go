@@ -81,4 +81,4 @@ func ps(args ...string) string {
 }
 
 func groups(string) []string { return nil }
-func clear([]string)         {}
+func removeGroups([]string)  {}

@@ -195,8 +195,8 @@ func marked(node string) []int {
 	return out
 }
 
-// clear removes empty cgroups.
-func clear(groups []string) {
+// removeGroups removes empty cgroups.
+func removeGroups(groups []string) {
 	for _, g := range groups {
 		var dirs []string
 		_ = filepath.WalkDir(g, func(path string, d fs.DirEntry, err error) error {

@@ -58,6 +58,8 @@ func (id identity) kill() {
 	}
 }
 
+func (id identity) reap() string { return "" }
+
 // wait returns when the process has ended or over is closed.
 func (id identity) wait(over <-chan struct{}) (how string, ended bool) {
 	tick := time.NewTicker(500 * time.Millisecond)
@@ -77,4 +79,4 @@ func (id identity) wait(over <-chan struct{}) (how string, ended bool) {
 func strays(trainyard.NodeID, string) []identity { return nil }
 func endAll(string, []string) int                { return 0 }
 func groups(string) []string                     { return nil }
-func clear([]string)                             {}
+func removeGroups([]string)                      {}

@@ -1,0 +1,14 @@
+# Reads "go test -v" and prints a line a package, the whole output of packages that failed, and at the end what was left out and why.
+{ buffer = buffer $0 "\n" }
+/_test\.go:[0-9]+: / { reason = $0; sub(/^.*_test\.go:[0-9]+: /, "", reason) }
+/^ *--- SKIP: / { skipped[++skips] = $3 ": " reason }
+/^ *--- PASS: / { passes++ }
+/^ *--- FAIL: / { fails++ }
+/^ok / { print; buffer = "" }
+/^\?/ { buffer = "" }
+/^FAIL\t/ { printf "%s", buffer; buffer = "" }
+END {
+	printf "%s", buffer
+	for (i = 1; i <= skips; i++) print "left out: " skipped[i]
+	printf "%d passed, %d failed, %d skipped\n", passes, fails, skips
+}
