@@ -162,7 +162,7 @@ func (b *Container) List(ctx context.Context, prefix string) ([]Blob, error) {
 	}
 }
 
-// Under lists what a path means: the blob of that name, or all below it as a folder. Sel gives each blob its name relative to the path.
+// Under lists what a path means: the blob of that name, or all below it as a folder. A path that ends in a slash is a folder only.
 func (b *Container) Under(ctx context.Context, path string) ([]Blob, error) {
 	folder := strings.TrimRight(path, "/")
 	found, err := b.List(ctx, folder)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -89,7 +90,7 @@ func name(cmd *cobra.Command, args []string) (string, error) {
 }
 
 // confirm asks before something is destroyed, and wants --yes where nobody can be asked.
-func (a *app) confirm(yes bool, format string, args ...any) error {
+func (a *app) confirm(ctx context.Context, yes bool, format string, args ...any) error {
 	if yes {
 		return nil
 	}
@@ -98,13 +99,20 @@ func (a *app) confirm(yes bool, format string, args ...any) error {
 		return usagef("%s? Say so with --yes: there is no terminal to ask on", what)
 	}
 	fmt.Fprintf(a.console.err, "%s? [y/N] ", what)
-	var answer string
-	_, err := fmt.Fscanln(a.in, &answer)
-	if strings.HasPrefix(strings.ToLower(answer), "y") {
-		return nil
-	}
-	if err != nil && answer == "" {
+	said := make(chan string, 1)
+	go func() { // a read of a terminal cannot be cancelled; the program ends before it does
+		var answer string
+		_, _ = fmt.Fscanln(a.in, &answer) // no answer is no
+		said <- answer
+	}()
+	select {
+	case <-ctx.Done():
 		fmt.Fprintln(a.console.err)
+		return ctx.Err()
+	case answer := <-said:
+		if strings.HasPrefix(strings.ToLower(answer), "y") {
+			return nil
+		}
 	}
 	return errors.New("nothing was done")
 }
@@ -121,7 +129,7 @@ func (a *app) warn(warnings []string) {
 
 // paintErr colours text that goes to the error stream.
 func (c *console) paintErr(code, text string) string {
-	if !c.errTTY || !c.color && c.outTTY {
+	if !c.errColor {
 		return text
 	}
 	return "\x1b[" + code + "m" + text + "\x1b[0m"

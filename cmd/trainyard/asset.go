@@ -14,11 +14,10 @@ import (
 
 // assetNoun is a noun whose names have versions: environments and data.
 type assetNoun struct {
-	kind    trainyard.Kind
-	word    string // in sentences
-	sample  string // a name for examples
-	columns func(t *table)
-	view    func() view
+	kind   trainyard.Kind
+	word   string // in sentences
+	sample string // a name for examples
+	view   func() view
 }
 
 // versionFlags say which version of an asset is meant.
@@ -28,7 +27,7 @@ func versionFlags(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// assetPath is the path of the version that the flags mean; of the asset itself if they mean none. azureml:NAME:VERSION and NAME@LABEL
+// path is the path of the version that the flags mean; of the asset itself if they mean none. azureml:NAME:VERSION and NAME@LABEL
 // may be given as the name.
 func (n assetNoun) path(ctx context.Context, c *client.Client, cmd *cobra.Command, args []string) (path []string, err error) {
 	id, err := name(cmd, args)
@@ -63,7 +62,7 @@ func (n assetNoun) path(ctx context.Context, c *client.Client, cmd *cobra.Comman
 	return []string{string(n.kind), id}, nil
 }
 
-// show shows a version: without one, the latest.
+// assetShow shows a version: without one, the latest.
 func (a *app) assetShow(n assetNoun) *cobra.Command {
 	return versionFlags(a.verb(verb{
 		use: "show [NAME]", short: "Show a version; without one, the latest",
@@ -115,7 +114,7 @@ func (a *app) assetList(n assetNoun) *cobra.Command {
 	return addListFlags(cmd, true)
 }
 
-// assetArchive archives or restores a version, or all versions.
+// assetArchive hides or shows a version, or all versions.
 func (a *app) assetArchive(n assetNoun, archive bool) *cobra.Command {
 	use, short := "archive", "Hide a version, or all of a name, from lists"
 	if !archive {
@@ -216,7 +215,7 @@ func (a *app) assetDelete(n assetNoun) *cobra.Command {
 			if len(path) == 2 {
 				what = "all versions of " + what
 			}
-			if err := a.confirm(flagBool(cmd, "yes"), "delete %s", what); err != nil {
+			if err := a.confirm(ctx, flagBool(cmd, "yes"), "delete %s", what); err != nil {
 				return err
 			}
 			if _, err := c.Get(ctx, path...); err != nil {

@@ -42,6 +42,9 @@ func (a *app) computeCreate() *cobra.Command {
 	f.StringP("size", "s", "", "VM `size` of a node: \"trainyard compute list-sizes\" lists them")
 	f.String("tier", "", "dedicated or low_priority")
 	f.String("location", "", "where its machines come from")
+	for name, help := range computeExtras {
+		f.String(name, "", help.help)
+	}
 	return addWaitFlags(addFileFlags(cmd, "compute"))
 }
 
@@ -49,10 +52,22 @@ func (a *app) computeCreate() *cobra.Command {
 func addComputeFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.Int("min-instances", 0, "nodes that are always there")
-	f.Int("max-instances", 1, "nodes that there may be at most")
+	f.Int("max-instances", 4, "nodes that there may be at most")
 	f.Int("idle-time-before-scale-down", 120, "`seconds` after which an idle node goes")
 	f.String("description", "", "what it is for")
 	f.StringArray("tags", nil, "`key=value` pairs")
+}
+
+// computeExtras are flags that az has and few need, with the fields they stand for.
+var computeExtras = map[string]struct{ field, help string }{
+	"identity-type":             {"identity.type", "system_assigned or user_assigned"},
+	"user-assigned-identities":  {"identity.user_assigned_identities[0].resource_id", "ARM id of an identity"},
+	"admin-username":            {"ssh_settings.admin_username", "user for SSH"},
+	"admin-password":            {"ssh_settings.admin_password", "password for SSH"},
+	"ssh-key-value":             {"ssh_settings.ssh_key_value", "public key for SSH"},
+	"ssh-public-access-enabled": {"ssh_public_access_enabled", "true or false"},
+	"vnet-name":                 {"network_settings.vnet_name", "virtual network"},
+	"subnet":                    {"network_settings.subnet", "subnet"},
 }
 
 // computeSets are the flags as --set arguments: they stand above the file.
@@ -66,6 +81,15 @@ func computeSets(cmd *cobra.Command) []string {
 	for _, name := range []string{"min-instances", "max-instances", "idle-time-before-scale-down"} {
 		if cmd.Flags().Changed(name) {
 			sets = append(sets, strings.ReplaceAll(name, "-", "_")+"="+flag(cmd, name))
+		}
+	}
+	for _, name := range sortedNames(computeExtras) {
+		if f := cmd.Flags().Lookup(name); f != nil && f.Changed {
+			value := strconv.Quote(f.Value.String())
+			if name == "ssh-public-access-enabled" {
+				value = f.Value.String()
+			}
+			sets = append(sets, computeExtras[name].field+"="+value)
 		}
 	}
 	return append(sets, tagSets(cmd)...)
@@ -187,7 +211,7 @@ func (a *app) computeDelete() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := a.confirm(flagBool(cmd, "yes"), "delete compute %s", n); err != nil {
+			if err := a.confirm(ctx, flagBool(cmd, "yes"), "delete compute %s", n); err != nil {
 				return err
 			}
 			if _, err := c.Get(ctx, "computes", n); err != nil {

@@ -19,7 +19,8 @@ type console struct {
 	outTTY   bool // a person reads out
 	errTTY   bool // a person reads err: progress lines make sense
 	inTTY    bool // a person can be asked
-	color    bool // on out, if a person reads it
+	color    bool // on out, if a person reads it and wants it
+	errColor bool // the same on err
 	width    int  // columns of the terminal; 0: no limit
 	now      func() time.Time
 	mu       sync.Mutex // guards progress
@@ -33,6 +34,7 @@ func newConsole(in, out, err *os.File) *console {
 	dumb := os.Getenv("TERM") == "dumb"
 	c.color = c.outTTY && os.Getenv("NO_COLOR") == "" && !dumb
 	c.errTTY = c.errTTY && !dumb
+	c.errColor = c.errTTY && os.Getenv("NO_COLOR") == ""
 	for _, f := range []*os.File{out, err} {
 		if w, _, e := term.GetSize(int(f.Fd())); e == nil && w > 0 {
 			c.width = w

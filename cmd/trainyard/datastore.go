@@ -102,7 +102,7 @@ func (a *app) datastoreDelete() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := a.confirm(flagBool(cmd, "yes"), "delete datastore %s", n); err != nil {
+			if err := a.confirm(ctx, flagBool(cmd, "yes"), "delete datastore %s", n); err != nil {
 				return err
 			}
 			if _, err := c.Get(ctx, "datastores", n); err != nil {

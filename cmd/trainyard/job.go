@@ -173,7 +173,7 @@ func (a *app) jobDelete() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := a.confirm(flagBool(cmd, "yes"), "delete job %s", n); err != nil {
+			if err := a.confirm(ctx, flagBool(cmd, "yes"), "delete job %s", n); err != nil {
 				return err
 			}
 			if _, err := c.Get(ctx, "jobs", n); err != nil {

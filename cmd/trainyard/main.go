@@ -11,6 +11,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the program whatever it does
 	code := run(ctx, newConsole(os.Stdin, os.Stdout, os.Stderr), os.Args[1:])
 	stop()
 	os.Exit(code)

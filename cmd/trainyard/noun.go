@@ -20,7 +20,7 @@ type verb struct {
 }
 
 // noun makes the command of a noun out of its verbs.
-func (a *app) noun(name, short string, alias string, verbs ...*cobra.Command) *cobra.Command {
+func (a *app) noun(name, short, alias string, verbs ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{Use: name, Short: short, Args: knownVerb, SuggestionsMinimumDistance: 2, RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }}
 	if alias != "" {
 		cmd.Aliases = []string{alias}
@@ -228,7 +228,7 @@ func addUpdateFlags(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// names of a kind's verbs in sentences.
+// singular is a kind in sentences.
 func singular(kind trainyard.Kind) string {
 	return strings.TrimSuffix(string(kind), "s")
 }

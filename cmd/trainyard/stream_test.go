@@ -82,7 +82,7 @@ func watch(t *testing.T, p *play, tty bool) (end client.JobStatus, out, note str
 		t.Fatal(err)
 	}
 	var o, e bytes.Buffer
-	a := &app{console: &console{out: &o, err: &e, outTTY: tty, errTTY: tty, color: tty, width: 80, now: time.Now}}
+	a := &app{console: &console{out: &o, err: &e, outTTY: tty, errTTY: tty, color: tty, errColor: tty, width: 80, now: time.Now}}
 	end, err = a.stream(t.Context(), c, "j")
 	return end, o.String(), e.String(), err
 }

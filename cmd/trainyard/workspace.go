@@ -170,7 +170,7 @@ func (a *app) workspaceDelete() *cobra.Command {
 				return err
 			}
 			at := c.In(trainyard.Scope{Workspace: n})
-			if err := a.confirm(flagBool(cmd, "yes"), "delete workspace %s with all that it owns", n); err != nil {
+			if err := a.confirm(ctx, flagBool(cmd, "yes"), "delete workspace %s with all that it owns", n); err != nil {
 				return err
 			}
 			if _, err := at.Get(ctx); err != nil {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -220,10 +221,7 @@ func (h *FleetHost) missing(have []trainyard.Machine, want []trainyard.MachineSp
 			h.trouble[s.ID] = t
 		}
 		if known && t.starts > 1 {
-			t.why = fmt.Sprintf("its agent has ended %d times in a row", t.starts)
-			if m.Note != "" {
-				t.why += ": " + m.Note
-			}
+			t.why = strings.TrimSuffix(fmt.Sprintf("its agent has ended %d times in a row: %s", t.starts, m.Note), ": ")
 		}
 		switch wait := t.next.Sub(now); {
 		case h.ending[s.ID]: // when that is done there is news

@@ -15,6 +15,14 @@ type lease struct {
 	void context.CancelFunc // ends what is done under it
 }
 
+// beat is how often the server wants to hear something.
+func (l *lease) beat() time.Duration {
+	if l.Renew <= 0 {
+		return 5 * time.Second
+	}
+	return l.Renew
+}
+
 // leases holds the present lease, lets others wait for one, and remembers when the server was last heard.
 type leases struct {
 	mu      sync.Mutex

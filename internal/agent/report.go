@@ -104,12 +104,8 @@ func (a *Agent) tell(ctx context.Context) error {
 			a.reports.again(nil) // what an older epoch was told may not have been heard
 			last, spoke = l, time.Now()
 		}
-		beat := l.Renew
-		if beat <= 0 {
-			beat = 5 * time.Second
-		}
 		tasks, wait := a.reports.take()
-		if rest := time.Until(spoke.Add(beat)); len(tasks) == 0 && rest > 0 {
+		if rest := time.Until(spoke.Add(l.beat())); len(tasks) == 0 && rest > 0 {
 			if wait == 0 || wait > rest {
 				wait = rest
 			}
@@ -117,23 +113,29 @@ func (a *Agent) tell(ctx context.Context) error {
 			continue
 		}
 		sent := time.Now()
-		err = a.cfg.Link.Report(ctx, trainyard.Report{Node: a.cfg.Node, Epoch: l.Epoch, Tasks: tasks})
-		if err == nil {
+		switch err := a.send(ctx, l, tasks); {
+		case err == nil:
 			tries.reset()
 			spoke = sent
-			a.heard(sent)
-			continue
-		}
-		a.reports.again(tasks)
-		if outdated(err) {
+		case outdated(err):
 			a.leases.drop(l)
-			continue
-		}
-		if ctx.Err() == nil {
+		case ctx.Err() == nil:
 			a.log.Warn("report", "tasks", len(tasks), "err", err)
 			pause(ctx, tries.next())
 		}
 	}
+}
+
+// send makes one report. What was not heard is said again.
+func (a *Agent) send(ctx context.Context, l *lease, tasks []trainyard.TaskReport) error {
+	sent := time.Now()
+	err := a.cfg.Link.Report(ctx, trainyard.Report{Node: a.cfg.Node, Epoch: l.Epoch, Tasks: tasks})
+	if err != nil {
+		a.reports.again(tasks)
+		return err
+	}
+	a.heard(sent)
+	return nil
 }
 
 // idle waits for news, which a new lease is too, or for d.

@@ -132,7 +132,11 @@ func (k *task) follow(ctx context.Context) trainyard.Result {
 			}
 			if !timed {
 				timed = true
-				limit.Reset(time.Until(s.seen.Started.Add(t.Timeout)))
+				began := s.seen.Started
+				if began.IsZero() {
+					began = time.Now()
+				}
+				limit.Reset(time.Until(began.Add(t.Timeout)))
 			}
 		}
 		select {

@@ -47,9 +47,10 @@ func newTask(a *Agent, t trainyard.Task) *task {
 
 // restore takes over what an earlier agent wrote down.
 func (k *task) restore(s stored) {
+	told := k.kept.Stop != ""
 	k.adopted, k.kept = true, s
 	k.report.Spans = s.Spans
-	if s.Stop != "" {
+	if s.Stop != "" && !told {
 		close(k.stopped)
 	}
 }

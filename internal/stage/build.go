@@ -222,6 +222,11 @@ func (b *builder) findUV(ctx context.Context) (string, error) {
 	if isThere(uv) {
 		return uv, nil
 	}
+	return b.installUV(ctx, tools, home)
+}
+
+// installUV puts uv into the cache.
+func (b *builder) installUV(ctx context.Context, tools, home string) (string, error) {
 	left, _ := filepath.Glob(filepath.Join(tools, "new-uv-*"))
 	for _, dir := range left {
 		_ = removeAll(dir)
@@ -242,14 +247,15 @@ func (b *builder) findUV(ctx context.Context) (string, error) {
 	case err != nil:
 		return "", err
 	}
-	if !isThere(filepath.Join(temp, "bin", "uv"+exeSuffix)) {
+	program := filepath.Join("bin", "uv"+exeSuffix)
+	if !isThere(filepath.Join(temp, program)) {
 		return "", nil
 	}
 	_ = removeAll(home)
 	if err := os.Rename(temp, home); err != nil {
 		return "", fmt.Errorf("install uv: %w", err)
 	}
-	return uv, nil
+	return filepath.Join(home, program), nil
 }
 
 // offlineIndex says whether the node is set up to install from its own disk alone.

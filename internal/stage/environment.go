@@ -59,51 +59,53 @@ func sitePackages(root, minor string) string {
 
 // environment finds or builds what a plan asks for.
 func (s *Stager) environment(ctx context.Context, plan *trainyard.EnvironmentPlan, w *work) (got, map[string]string, error) {
-	r, err := parseRecipe(plan.CondaFile)
+	b := &builder{stager: s, w: w, name: plan.Name, text: plan.CondaFile}
+	key, err := b.decide(ctx)
 	if err != nil {
-		return got{}, nil, fault(trainyard.ClassEnvironment, "environment %q: %v", plan.Name, err)
+		return got{}, nil, environmentFault(plan.Name, err)
 	}
-	b := &builder{stager: s, w: w, name: plan.Name, recipe: r, text: plan.CondaFile}
-	parts := []string{recipeVersion, runtime.GOOS, runtime.GOARCH}
-	if len(r.Conda) > 0 {
-		if b.conda = condaTool(); b.conda == "" {
-			return got{}, nil, fault(trainyard.ClassEnvironment, "environment %q needs conda for %s, which no Python package index has, and this node has none of "+
-				"micromamba, mamba and conda on its PATH; install micromamba on the node, or take these packages out of the conda file",
-				plan.Name, strings.Join(r.Conda, ", "))
-		}
-		parts = append(parts, "conda", plan.CondaFile)
-	} else {
-		c, err := s.python.pick(ctx, r.Python)
-		if err != nil {
-			return got{}, nil, environmentFault(plan.Name, err)
-		}
-		b.python, b.warning = c.python, c.warning
-		parts = append(parts, b.python.Base, b.python.Version, r.Python.String())
-		parts = append(parts, r.Lines...)
-	}
-	key := keyOf(parts...)
-	log := &tail{path: s.env.path(key, ".log"), to: w.p}
+	b.tail = &tail{path: s.env.path(key, ".log"), to: w.p}
 	waited := false
 	g, err := s.env.get(ctx, order{
 		key: key, what: "environment " + plan.Name, task: w.folder,
-		good: func(dir string, rec record) bool {
-			return rec.Python != nil && isThere(filepath.Join(dir, installed, binDir))
-		},
+		good: func(dir string, rec record) bool { return rec.Python != nil && isThere(filepath.Join(dir, installed, binDir)) },
 		wait: func() {
 			waited = true
 			w.say("waiting for another job's build of environment %s", plan.Name)
-			log.pump()
+			b.tail.pump()
 		},
 		build: func(ctx context.Context, dir string) (record, error) {
 			w.say("building environment %s", plan.Name)
-			b.dir, b.tail = dir, log
+			b.dir = dir
 			return b.build(ctx)
 		},
 	})
 	if waited {
-		log.finish()
+		b.tail.finish()
 	}
-	return g, r.Vars, err
+	return g, b.recipe.Vars, err
+}
+
+// decide reads the conda file, chooses who builds it and with which Python, and returns the key of the result.
+func (b *builder) decide(ctx context.Context) (key string, err error) {
+	if b.recipe, err = parseRecipe(b.text); err != nil {
+		return "", fault(trainyard.ClassEnvironment, "%v", err)
+	}
+	parts := []string{recipeVersion, runtime.GOOS, runtime.GOARCH}
+	if len(b.recipe.Conda) == 0 {
+		c, err := b.stager.python.pick(ctx, b.recipe.Python)
+		if err != nil {
+			return "", err
+		}
+		b.python, b.warning = c.python, c.warning
+		return keyOf(append(append(parts, c.python.Base, c.python.Version), b.recipe.Lines...)...), nil
+	}
+	if b.conda = condaTool(); b.conda == "" {
+		return "", fault(trainyard.ClassEnvironment, "it needs conda for %s, which no Python package index has, and this node has none of "+
+			"micromamba, mamba and conda on its PATH; install micromamba on the node, or take these packages out of the conda file",
+			strings.Join(b.recipe.Conda, ", "))
+	}
+	return keyOf(append(parts, "conda", b.text)...), nil
 }
 
 func isThere(path string) bool {

@@ -30,13 +30,14 @@ type upload struct {
 // Finish brings home what the task wrote: named outputs, inputs mounted for writing, ./outputs and ./logs. Whatever the task's end was,
 // what is there is kept. A task without a folder has nothing to bring.
 //
+// It says how far it is; the time it takes is the caller's to put on the timeline.
+//
 // Every node of a gang uploads its own ./outputs and ./logs to the same place; where two wrote the same name, the first rank's stays.
 func (s *Stager) Finish(ctx context.Context, t trainyard.Task, _ trainyard.Result, p trainyard.Progress) error {
 	folder := s.folder(t.ID)
 	if _, err := os.Stat(folder); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	start := time.Now()
 	g := &gather{home: folder}
 	if real, err := filepath.EvalSymlinks(folder); err == nil {
 		g.home = real
@@ -51,14 +52,7 @@ func (s *Stager) Finish(ctx context.Context, t trainyard.Task, _ trainyard.Resul
 	if len(g.files) == 0 {
 		return errors.Join(g.errs...)
 	}
-	p.Span(trainyard.SpanUpload, start, time.Time{}, "")
-	err := s.putAll(ctx, g.files, p)
-	note := fmt.Sprintf("%s, %s", plural(len(g.files), "file"), sized(g.total()))
-	if err != nil {
-		note = "failed"
-	}
-	p.Span(trainyard.SpanUpload, start, time.Now(), note)
-	return errors.Join(append(g.errs, err)...)
+	return errors.Join(append(g.errs, s.putAll(ctx, g.files, p))...)
 }
 
 // gatherAll lists what will be uploaded.

@@ -147,11 +147,3 @@ func (g *gather) notes() []string {
 	slices.Sort(out)
 	return out
 }
-
-func (g *gather) total() int64 {
-	var n int64
-	for _, f := range g.files {
-		n += f.size
-	}
-	return n
-}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 )
 
 const binDir = "bin"
@@ -82,6 +83,12 @@ func (s *Stager) nodeLayer(ctx context.Context) (*layer, error) {
 	if s.lazy.Load() == home || isThere(home) {
 		s.lazy.Store(home)
 		return l, nil
+	}
+	left, _ := filepath.Glob(filepath.Join(filepath.Dir(home), "new-lazy-*"))
+	for _, dir := range left { // of processes that were killed; younger ones may be at it
+		if info, err := os.Stat(dir); err == nil && time.Since(info.ModTime()) > time.Hour {
+			_ = removeAll(dir)
+		}
 	}
 	temp, err := os.MkdirTemp(filepath.Dir(home), "new-lazy-")
 	if err != nil {

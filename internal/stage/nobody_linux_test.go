@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/trainyard/trainyard"
 )
 
 // asNobody calls f with the rights of an ordinary user to files, who owns what is in and around dir, a folder in a t.TempDir. Root could do anything.
@@ -38,4 +40,15 @@ func asNobody(t *testing.T, dir string, f func()) {
 		}
 	}()
 	f()
+}
+
+func TestDiskThatIsFullInTheMiddleIsSaid(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	_, err = full.WriteString("x")
+	s := stager(t, newStore(t))
+	wantFault(t, s.local(err, trainyard.ClassData, s.cache, 5<<20), trainyard.ClassDisk, "no room on node: needs 5.0 MiB, has", s.cache)
 }

@@ -237,7 +237,7 @@ func BenchmarkCuratedEnvironment(b *testing.B) {
 	s := stager(b, &store{dir: b.TempDir()})
 	start := time.Now()
 	got, _ := prepare(b, s, withEnvironment("curated", file))
-	b.ReportMetric(time.Since(start).Seconds(), "build-s")
+	built := time.Since(start)
 	mustShell(b, got, "python -c 'import pandas, sklearn.ensemble'")
 	i := 0
 	for b.Loop() {
@@ -248,4 +248,5 @@ func BenchmarkCuratedEnvironment(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+	b.ReportMetric(built.Seconds(), "build-s")
 }

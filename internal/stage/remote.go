@@ -87,17 +87,20 @@ func webName(u *url.URL) string {
 	return strings.ReplaceAll(name, `\`, "_")
 }
 
-// shown is a URI as it may stand in a message: without passwords, and without a query, which may be a signature.
+// shown is a URI as it may stand in a message: without passwords, and without a web address's query, which may be a signature.
 func shown(uri string) string {
-	u, err := url.Parse(uri)
-	if err != nil {
+	scheme, _, _ := strings.Cut(uri, ":")
+	if scheme = strings.ToLower(scheme); scheme != "http" && scheme != "https" {
 		return uri
 	}
-	if u.RawQuery != "" {
-		u.RawQuery = "…"
+	u, err := url.Parse(uri)
+	if err != nil {
+		return scheme + "://…"
 	}
-	if strings.HasPrefix(strings.ToLower(u.Scheme), "http") {
-		return strings.Replace(u.Redacted(), "?%E2%80%A6", "?…", 1)
+	query := u.RawQuery != ""
+	u.RawQuery = ""
+	if query {
+		return u.Redacted() + "?…"
 	}
 	return u.Redacted()
 }

@@ -24,6 +24,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"sync/atomic"
 	"time"
@@ -60,6 +61,11 @@ func (c Config) Validate() error {
 		return trainyard.Invalid("staging needs a cache folder (Cache)")
 	case c.Blobs == nil:
 		return trainyard.Invalid("staging needs a store to read from (Blobs)")
+	}
+	if c.Python != "" {
+		if _, err := exec.LookPath(c.Python); err != nil {
+			return trainyard.Invalid("Python %q cannot be run (%v); name one that is installed, or leave the setting out", c.Python, err)
+		}
 	}
 	return nil
 }

@@ -142,6 +142,18 @@ func TestFreeOnLocalCountsRanksAndOnClustersWholeNodes(t *testing.T) {
 	if got := free("c"); got != (trainyard.Resources{}) {
 		t.Errorf("cluster node %+v free when taken", got)
 	}
+	s.Snapshot(t0, false)
+	must(t, s, func(tx *Tx) error {
+		j, err := tx.Job(key("gang"))
+		if err != nil {
+			return err
+		}
+		j.Status.Attempts[0].Tasks[0].State = trainyard.TaskUploading
+		return tx.PutJob(j)
+	})
+	if snap := s.Snapshot(t0, false); len(snap.Computes) != 1 || snap.Computes[0].Nodes[0].Free.Slots != 3 {
+		t.Errorf("while it uploads a task holds no places, and the scheduler is told: %+v", snap.Computes)
+	}
 	for _, name := range []string{"gang", "one"} {
 		must(t, s, func(tx *Tx) error { return end(tx, name, trainyard.JobFailed) })
 	}

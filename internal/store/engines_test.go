@@ -28,6 +28,7 @@ func TestMain(m *testing.M) {
 	if !given {
 		flag.Set("rapid.checks", "30") // each opens databases
 	}
+	flag.Set("rapid.nofailfile", "true") // the seed in its message is enough
 	code := m.Run()
 	thePostgres.stop()
 	os.Exit(code)

@@ -241,10 +241,12 @@ func (im *image) unplace(key trainyard.JobKey, j *trainyard.Job) {
 	im.tidy(c)
 }
 
+// sameTasks says that two states of a job hold the same of the same nodes.
 func sameTasks(a, b []TaskRef) bool {
 	return slices.EqualFunc(a, b, func(a, b TaskRef) bool {
 		s, t := a.Task(), b.Task()
-		return a.Attempt == b.Attempt && a.Index == b.Index && s.ID == t.ID && s.Node == t.Node && s.Lo == t.Lo && s.Hi == t.Hi
+		return a.Attempt == b.Attempt && a.Index == b.Index && s.ID == t.ID && s.Node == t.Node && s.Lo == t.Lo && s.Hi == t.Hi &&
+			holdsPlaces(s) == holdsPlaces(t)
 	})
 }
 

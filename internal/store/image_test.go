@@ -152,7 +152,7 @@ func live(tx *Tx, k trainyard.JobKey, to trainyard.JobState, number int, now tim
 	}
 	if a := j.Status.Current(); a != nil && len(a.Tasks) > 0 {
 		if number < 4 {
-			a.Tasks[number%len(a.Tasks)].State = []trainyard.TaskState{trainyard.TaskRunning, trainyard.TaskEnded}[number%2]
+			a.Tasks[number%len(a.Tasks)].State = []trainyard.TaskState{trainyard.TaskRunning, trainyard.TaskEnded, trainyard.TaskUploading}[number%3]
 		}
 		if to == trainyard.JobQueued {
 			a.Ended = now

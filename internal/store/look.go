@@ -229,8 +229,8 @@ func viewNode(n *trainyard.Node, tasks []TaskRef, exclusive bool) trainyard.Node
 	return v
 }
 
-// free is what no task holds. On an exclusive compute a task holds the whole node. On a shared one it holds a place for each of its ranks,
-// and a gang larger than the node holds all of it; CPU and memory are shared there.
+// free is what no task holds. On an exclusive compute a task holds the whole node until it ends. On a shared one it holds a place for each
+// of its ranks while it has processes, and a gang larger than the node holds all of it; CPU and memory are shared there.
 func free(n *trainyard.Node, tasks []TaskRef, exclusive bool) trainyard.Resources {
 	r := n.Capacity
 	if exclusive {
@@ -240,13 +240,16 @@ func free(n *trainyard.Node, tasks []TaskRef, exclusive bool) trainyard.Resource
 		return r
 	}
 	for _, t := range tasks {
-		if t.Task().State != trainyard.TaskUploading { // its processes are gone
+		if holdsPlaces(t.Task()) {
 			r.Slots -= places(n, t.Task().Hi-t.Task().Lo)
 		}
 	}
 	r.Slots = max(0, r.Slots)
 	return r
 }
+
+// holdsPlaces says whether a live task has, or will have, processes: while it uploads they are gone.
+func holdsPlaces(t *trainyard.RunTask) bool { return t.State != trainyard.TaskUploading }
 
 // places is how many of a shared node's places so many ranks take.
 func places(n *trainyard.Node, ranks int) int { return min(max(1, ranks), n.Capacity.Slots) }

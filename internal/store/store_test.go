@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
 
 	"github.com/trainyard/trainyard"
 )
@@ -325,8 +326,11 @@ func TestAPanicIsTheCallers(t *testing.T) {
 	}
 }
 
-func TestCloseRefusesAndIsRepeatable(t *testing.T) {
+func TestCloseRefusesIsRepeatableAndLeavesNothingRunning(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	s := open(t, sqliteDSN(t))
+	add(t, s, aJob("j", "c", 1, 1))
+	jobNames(t, s, trainyard.JobQuery{})
 	if err := errors.Join(s.Close(), s.Close()); err != nil {
 		t.Fatal(err)
 	}

@@ -23,8 +23,9 @@ const mostTogether = 512
 
 // Update runs fn in a transaction; when it returns nil, what fn wrote is durable. An error from fn takes back what fn wrote, and nothing
 // else, and is returned as it is. fn runs on the one goroutine that writes: it must be quick, do no I/O and not call Update. It may be run
-// together with other callers' functions, whose writes it sees; if they cannot be stored, none are, and every caller gets the error. A
-// ctx that ends before fn has begun is an error; after that Update waits for the outcome. A panic in fn is the caller's.
+// together with other callers' functions, whose writes it sees through Tx and not through the Store; if they cannot be stored, none are,
+// and every caller gets the error. A ctx that ends before fn has begun is an error; after that Update waits for the outcome. A panic in fn
+// is the caller's.
 func (s *Store) Update(ctx context.Context, fn func(*Tx) error) error {
 	r := &request{ctx: ctx, fn: fn, done: make(chan struct{})}
 	select {

@@ -56,6 +56,14 @@ func (d *Driver) shrink(ctx context.Context, id trainyard.NodeID) error {
 	if r.Agent != nil {
 		agents = append(agents, *r.Agent)
 	}
+	if err := d.end(ctx, name, string(id), agents); err != nil {
+		return err
+	}
+	return d.remove(name)
+}
+
+// end ends the agents of a machine and everything that ran there.
+func (d *Driver) end(ctx context.Context, name, node string, agents []identity) error {
 	for _, a := range agents {
 		a.ask()
 	}
@@ -65,8 +73,7 @@ func (d *Driver) shrink(ctx context.Context, id trainyard.NodeID) error {
 		for _, a := range agents {
 			a.kill()
 		}
-		left := endAll(string(id), places)
-		return left == 0 && !anyAlive(agents)
+		return endAll(node, places) == 0 && !anyAlive(agents)
 	}
 	if !await(ctx, killTime, gone) {
 		if ctx.Err() != nil {
@@ -78,12 +85,7 @@ func (d *Driver) shrink(ctx context.Context, id trainyard.NodeID) error {
 		_ = a.reap()
 	}
 	removeGroups(places)
-	if d.env.Cache != "" {
-		if err := os.RemoveAll(filepath.Join(d.env.Cache, "work", name)); err != nil {
-			return fmt.Errorf("delete the machine's work folder: %w", err)
-		}
-	}
-	return d.remove(name)
+	return nil
 }
 
 // remove takes the machine's folder away. It is no machine any more once it is renamed; what then cannot be deleted is only untidy.

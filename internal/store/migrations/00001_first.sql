@@ -79,7 +79,7 @@ CREATE TABLE resources (
 );
 CREATE INDEX resources_by_name ON resources (scope, kind, folded, seq);
 CREATE INDEX resources_by_kind ON resources (scope, kind, seq);
-CREATE INDEX resources_by_hash ON resources (scope, kind, hash) WHERE hash <> '';
+CREATE INDEX resources_by_hash ON resources (scope, kind, hash, seq) WHERE hash <> '';
 
 CREATE TABLE events (
 	seq         BIGINT NOT NULL PRIMARY KEY,
