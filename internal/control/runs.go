@@ -15,8 +15,8 @@ type Runs struct{ *Control }
 // mostPolled bounds what is remembered of watchers; beyond it the oldest promise is not kept, and a client may miss a log's tail.
 const mostPolled = 10000
 
-// Job is the job as run history shows it.
-func (r Runs) Job(ctx context.Context, scope trainyard.Scope, name string) (*trainyard.Job, error) {
+// Watched is the job as a client that follows its log sees it.
+func (r Runs) Watched(ctx context.Context, scope trainyard.Scope, name string) (*trainyard.Job, error) {
 	j, err := r.Control.Job(ctx, scope, name)
 	if err != nil {
 		return nil, err

@@ -27,6 +27,9 @@ import (
 // Runs is what the door opens on to.
 type Runs interface {
 	Job(ctx context.Context, scope trainyard.Scope, name string) (*trainyard.Job, error)
+	// Watched is Job for a client that polls a run's details to follow its log: the end is shown one look later than it came, so that
+	// a client that reads logs only of live runs reads the last lines too.
+	Watched(ctx context.Context, scope trainyard.Scope, name string) (*trainyard.Job, error)
 	// LogFiles lists a job's logs. Keys are their names: "user_logs/std_log.txt".
 	LogFiles(ctx context.Context, scope trainyard.Scope, job string) ([]trainyard.BlobInfo, error)
 	// ReadLog reads a log from a byte offset to the end that it has now; a log that is not there is NotFound.

@@ -83,6 +83,10 @@ func newWorld(t testing.TB) *world {
 
 // What control satisfies Runs with: a job's end wakes those who wait for its logs.
 
+func (w *world) Watched(ctx context.Context, s trainyard.Scope, name string) (*trainyard.Job, error) {
+	return w.Job(ctx, s, name)
+}
+
 func (w *world) Job(_ context.Context, s trainyard.Scope, name string) (*trainyard.Job, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -143,7 +143,7 @@ func (d *door) getRun(c *call) error {
 }
 
 func (d *door) details(c *call) error {
-	j, err := d.Runs.Job(c.Context(), c.scope, c.run)
+	j, err := d.Runs.Watched(c.Context(), c.scope, c.run)
 	if err != nil {
 		return err
 	}

@@ -155,8 +155,13 @@ func (b *builder) withPip(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := b.run(ctx, b.python.Base, "-m", "venv", b.root()); err != nil {
-		return b.explain(err)
+	err = b.run(ctx, b.python.Base, "-m", "venv", b.root())
+	if e, ok := errors.AsType[*toolError](err); ok {
+		return fault(trainyard.ClassEnvironment, "environment %q could not be built: this node has no uv, and its Python %s has not all that would do instead (%s); "+
+			"install uv, or pip and venv (Debian: python3-pip, python3-venv), on the node; the whole build log is %s", b.name, b.python.Version, cause(e), environmentLog)
+	}
+	if err != nil {
+		return err
 	}
 	if len(reqs) == 0 {
 		return nil

@@ -68,7 +68,9 @@ func (s *Stager) environment(ctx context.Context, plan *trainyard.EnvironmentPla
 	waited := false
 	g, err := s.env.get(ctx, order{
 		key: key, what: "environment " + plan.Name, task: w.folder,
-		good: func(dir string, rec record) bool { return rec.Python != nil && isThere(filepath.Join(dir, installed, binDir)) },
+		good: func(dir string, rec record) bool {
+			return rec.Python != nil && isThere(filepath.Join(dir, installed, binDir))
+		},
 		wait: func() {
 			waited = true
 			w.say("waiting for another job's build of environment %s", plan.Name)

@@ -389,6 +389,24 @@ func TestPipDoesWhatUVCannot(t *testing.T) {
 	}
 }
 
+// bare is a Python as some systems have it: with neither pip nor what makes virtual environments.
+const bare = `#!/bin/sh
+[ "$1" = -m ] && { echo "No module named $2" >&2; exit 1; }
+exec python3 "$@"
+`
+
+func TestPythonWithoutPipIsSaid(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "python3")
+	if err := os.WriteFile(path, []byte(bare), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", pathWithout(t, "uv"))
+	s := stager(t, newStore(t), func(c *Config) { c.Python = path })
+	s.python.known[path] = &interpreter{Exe: path, Base: path, Version: "3.11.2"}
+	_, err := s.Prepare(t.Context(), withEnvironment("bare", small), &teller{})
+	wantFault(t, err, trainyard.ClassEnvironment, "no uv", "No module named venv", "python3-pip")
+}
+
 func TestOtherPythonIsSaid(t *testing.T) {
 	s := withTools(t, stager(t, newStore(t)))
 	_, p := prepare(t, s, withEnvironment("other", "dependencies: [python=3.5]"))

@@ -173,7 +173,6 @@ func TestWorkingDirectoryThatWentIsNoError(t *testing.T) {
 type sink struct {
 	*store
 	biggest int64
-	buffer  int
 }
 
 func (s *sink) Put(ctx context.Context, key string, r io.Reader) error {

@@ -27,6 +27,7 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "agent" {
 		os.Exit(agent(os.Args[2:]))
 	}
+	_ = os.Setenv("GORACE", "atexit_sleep_ms=0") // or every agent that the race detector watches takes a second to end
 	goleak.VerifyTestMain(m)
 }
 
