@@ -210,7 +210,7 @@ func (c *Control) DeleteCompute(ctx context.Context, who trainyard.User, scope t
 	if err != nil {
 		return err
 	}
-	for _, j := range cancel {
+	for _, j := range c.jobsOn(key) { // looked up again: one may have come in the meantime, and none can any more
 		if err := c.CancelJob(ctx, who, scope, j); err != nil && !trainyard.IsNotFound(err) {
 			return err
 		}
@@ -276,7 +276,7 @@ func (c *Control) ActOnCompute(ctx context.Context, who trainyard.User, scope tr
 				return err
 			}
 			for _, n := range nodes {
-				if comp.Spec.ComputeType != trainyard.ComputeCluster || !n.State.Usable() || c.holds(n.ID) {
+				if comp.Spec.ComputeType != trainyard.ComputeCluster || !n.State.Usable() || len(tx.NodeTasks(n.ID)) > 0 {
 					continue // nodes at work finish first
 				}
 				if err := n.MoveTo(trainyard.NodeLeaving, trainyard.Reason{Code: "Restart", Message: "restarted by " + who.Name}, c.Now()); err != nil {

@@ -29,7 +29,7 @@ func (c *Control) Join(ctx context.Context, info trainyard.NodeInfo) (trainyard.
 		if err != nil {
 			return err
 		}
-		if n.State == trainyard.NodeLeaving && !c.holds(n.ID) {
+		if n.State == trainyard.NodeLeaving && len(tx.NodeTasks(n.ID)) == 0 {
 			return trainyard.NotFound("node %q is no longer wanted; its agent may stop", n.ID)
 		}
 		now := c.Now()
@@ -260,7 +260,7 @@ func (c *Control) nodeGone(ctx context.Context, id trainyard.NodeID, why string)
 		if err != nil {
 			return err
 		}
-		for _, ref := range c.Store.NodeTasks(id) {
+		for _, ref := range tx.NodeTasks(id) {
 			j, err := tx.Job(ref.Job.Key())
 			if err != nil {
 				continue
@@ -305,9 +305,6 @@ func (c *Control) lastSeen(id trainyard.NodeID) time.Time {
 	defer c.mu.Unlock()
 	return c.seen[id]
 }
-
-// holds says whether the node has tasks.
-func (c *Control) holds(id trainyard.NodeID) bool { return len(c.Store.NodeTasks(id)) > 0 }
 
 // JoinToken is what a machine needs to join as the node.
 func (c *Control) JoinToken(id trainyard.NodeID) (string, error) {

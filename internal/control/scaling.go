@@ -128,7 +128,7 @@ func (c *Control) resize(tx *store.Tx, key trainyard.ComputeKey, s trainyard.Sca
 	}
 	for _, id := range s.Remove {
 		n, err := tx.Node(id)
-		if err != nil || n.State == trainyard.NodeLeaving || c.holds(id) {
+		if err != nil || n.State == trainyard.NodeLeaving || len(tx.NodeTasks(id)) > 0 {
 			continue
 		}
 		if err := n.MoveTo(trainyard.NodeLeaving, s.Why, now); err != nil {

@@ -19,7 +19,7 @@ func toolEnv(env []string) []string {
 		name, _, _ := strings.Cut(kv, "=")
 		return slices.Contains(drop, name) || strings.HasPrefix(name, "TRAINYARD_")
 	})
-	return append(out, "PIP_DISABLE_PIP_VERSION_CHECK=1", "PIP_NO_INPUT=1", "NO_COLOR=1")
+	return append(out, "PIP_DISABLE_PIP_VERSION_CHECK=1", "PIP_NO_INPUT=1", "PIP_ROOT_USER_ACTION=ignore", "NO_COLOR=1")
 }
 
 // indexEnv tells uv what the node's pip is set up to do: which index, which certificates, which proxy. uv reads none of pip's settings.
