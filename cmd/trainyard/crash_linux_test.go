@@ -74,6 +74,33 @@ func TestAnAgentKilledInTheMiddleOfAJobIsReplacedAndTheTaskAdopted(t *testing.T)
 	}
 }
 
+func TestAMachineThatIsGoneWithItsTaskIsSaidLostAndTheJobRunsAgain(t *testing.T) {
+	l := newLab(t)
+	l.cluster("cpu-cluster", "Standard_DS3_v2", 1, 60)
+	mark := filepath.Join(t.TempDir(), "mark")
+	l.submit("twice", "cpu-cluster", fmt.Sprintf("echo began >> %s; if [ $(grep -c began %s) = 1 ]; then sleep 300; fi; echo second", mark, mark))
+	l.wait("the job runs", func() bool { return readFile(mark) != "" })
+	l.until("twice", trainyard.JobRunning)
+	l.kill()
+	for range 3 { // the agent, then what it left
+		for _, pid := range l.processes("") {
+			_ = syscall.Kill(pid, syscall.SIGKILL)
+		}
+	}
+	machines, err := filepath.Glob(filepath.Join(l.data, "machines", "*", "cpu-cluster-*"))
+	if err != nil || len(machines) != 1 {
+		t.Fatalf("machines %v, %v", machines, err)
+	}
+	if err := os.RemoveAll(machines[0]); err != nil {
+		t.Fatal(err)
+	}
+	l.start()
+	v := l.until("twice", trainyard.JobCompleted)
+	if began := strings.Count(readFile(mark), "began"); began != 2 || len(v.Attempts) != 2 {
+		t.Errorf("began %d times in %d attempts, want 2 and 2", began, len(v.Attempts))
+	}
+}
+
 func TestAcknowledgedSubmitsSurviveKills(t *testing.T) {
 	l := newLab(t)
 	dir := t.TempDir()

@@ -42,6 +42,9 @@ func (c *Control) Join(ctx context.Context, info trainyard.NodeInfo) (trainyard.
 			}
 		}
 		epoch = n.Epoch
+		if err := c.loseForgotten(tx, n, info.Holding); err != nil {
+			return err
+		}
 		tx.Event(c.event(scopeOf(n.Compute), "node", string(n.ID), "joined", "", fmt.Sprintf("agent %s at %s", info.Version, info.Address)))
 		return tx.PutNode(n)
 	})
@@ -52,6 +55,36 @@ func (c *Control) Join(ctx context.Context, info trainyard.NodeInfo) (trainyard.
 	token, err := c.Tokens.Mint(trainyard.User{Name: string(info.Node), Role: trainyard.RoleAgent, Node: info.Node}, "agent", 30*24*time.Hour)
 	c.nodes.bump(info.Node)
 	return trainyard.NodeLease{Epoch: epoch, Token: token, Renew: renew, Expires: expire}, err
+}
+
+// loseForgotten counts tasks as lost that ran when the node was last heard of and that its new agent knows nothing of: the node's disk
+// is another, so they must not run again as if they had never begun.
+func (c *Control) loseForgotten(tx *store.Tx, n *trainyard.Node, holding []trainyard.TaskID) error {
+	for _, ref := range tx.NodeTasks(n.ID) {
+		id := ref.Task().ID
+		if ref.Task().State.Rank() < trainyard.TaskRunning.Rank() || slices.Contains(holding, id) {
+			continue
+		}
+		if _, err := c.lose(tx, id, fmt.Sprintf("node %s came back without the task that it ran", n.ID)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lose ends a task as lost with its node and lets policy act. It returns the nodes that must hear of it.
+func (c *Control) lose(tx *store.Tx, id trainyard.TaskID, why string) ([]trainyard.NodeID, error) {
+	j, err := tx.Job(id.Job())
+	if err != nil {
+		return nil, nil // deleted meanwhile
+	}
+	t := findTask(j, id)
+	if t == nil || t.State == trainyard.TaskEnded {
+		return nil, nil
+	}
+	t.State = trainyard.TaskEnded
+	t.Result = &trainyard.Result{Class: trainyard.ClassNodeLost, ExitCode: -1, Message: why}
+	return c.step(tx, j)
 }
 
 // Wanted is what should be on the node; it waits until that is newer than after.
@@ -261,17 +294,7 @@ func (c *Control) nodeGone(ctx context.Context, id trainyard.NodeID, why string)
 			return err
 		}
 		for _, ref := range tx.NodeTasks(id) {
-			j, err := tx.Job(ref.Job.Key())
-			if err != nil {
-				continue
-			}
-			t := findTask(j, ref.Job.Status.Attempts[ref.Attempt].Tasks[ref.Index].ID)
-			if t == nil || t.State == trainyard.TaskEnded {
-				continue
-			}
-			t.State = trainyard.TaskEnded
-			t.Result = &trainyard.Result{Class: trainyard.ClassNodeLost, ExitCode: -1, Message: fmt.Sprintf("node %s was lost: %s", id, why)}
-			more, err := c.step(tx, j)
+			more, err := c.lose(tx, ref.Task().ID, fmt.Sprintf("node %s was lost: %s", id, why))
 			if err != nil {
 				return err
 			}

@@ -101,8 +101,8 @@ func (c *Control) taskEnv(j *trainyard.Job) (map[string]string, error) {
 		"AZUREML_EXPERIMENT_ID": experiment, "AZUREML_WORKSPACE_ID": j.Scope.Key(),
 		"AZUREML_WORKSPACE_SCOPE": ws, "AZUREML_EXPERIMENT_SCOPE": ws + "/experiments/" + experiment,
 		"AZUREML_SERVICE_ENDPOINT": base, "AZUREML_DISCOVERY_SERVICE_ENDPOINT": base + "/discovery" + ws,
-		"MLFLOW_TRACKING_URI": base + "/mlflow/v1.0" + ws, "MLFLOW_TRACKING_TOKEN": token,
-		"MLFLOW_RUN_ID": j.Name, "MLFLOW_EXPERIMENT_NAME": experiment, "MLFLOW_EXPERIMENT_ID": experiment,
+		// Until the MLflow door is there, MLflow's own file store in ./outputs keeps what a script logs, and the job's artifacts hold it.
+		"MLFLOW_TRACKING_URI": "./outputs/mlruns", "MLFLOW_EXPERIMENT_NAME": experiment,
 		"MSI_ENDPOINT": base + "/msi/token", "MSI_SECRET": token, "OBO_ENDPOINT": base + "/msi/token",
 		"DEFAULT_IDENTITY_CLIENT_ID": "trainyard",
 	}
