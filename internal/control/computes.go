@@ -257,11 +257,13 @@ func (c *Control) finishDelete(ctx context.Context, key trainyard.ComputeKey) er
 // ActOnCompute starts, stops or restarts a compute. Stopping a cluster takes its idle nodes away and places nothing more on it.
 func (c *Control) ActOnCompute(ctx context.Context, who trainyard.User, scope trainyard.Scope, name, action string) error {
 	key := trainyard.MakeComputeKey(scope, name)
-	return c.Store.Update(ctx, func(tx *store.Tx) error {
+	var where string
+	err := c.Store.Update(ctx, func(tx *store.Tx) error {
 		comp, err := tx.Compute(key)
 		if err != nil {
 			return err
 		}
+		where = comp.Where
 		switch strings.ToLower(action) {
 		case "start", "restart":
 			comp.Stopped = false
@@ -290,6 +292,10 @@ func (c *Control) ActOnCompute(ctx context.Context, who trainyard.User, scope tr
 		tx.Event(c.event(scope, "compute", comp.Name, strings.ToLower(action), who.Name, ""))
 		return tx.PutCompute(comp)
 	})
+	if err == nil {
+		c.fleets.bump(where) // a restart lets nodes go
+	}
+	return err
 }
 
 // Nodes lists a compute's nodes with what they hold.

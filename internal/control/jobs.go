@@ -24,6 +24,9 @@ func (c *Control) SubmitJob(ctx context.Context, who trainyard.User, in *trainya
 	} else if !trainyard.IsNotFound(err) {
 		return nil, false, err
 	}
+	if who.Role == trainyard.RoleJob { // its token is for the run that there is; it outlives a run that is deleted
+		return nil, false, trainyard.Errorf(trainyard.CodeForbidden, "the token of job %q may change its run and not submit one", who.Job)
+	}
 	j := in.Clone()
 	warnings, err := c.resolve(ctx, j)
 	if err != nil {

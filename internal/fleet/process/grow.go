@@ -86,7 +86,7 @@ func (d *Driver) start(name string, r record, spec trainyard.MachineSpec) error 
 	}
 	id, err := identify(cmd.Process.Pid)
 	if err == nil {
-		r.Agent = &id
+		r.Agent, r.Server = &id, d.env.Server
 		err = d.save(name, r)
 	}
 	if err != nil {

@@ -153,6 +153,10 @@ func (d *Driver) tidy() error {
 		if err != nil {
 			return err
 		}
+		if r.Agent != nil && r.Server != "" && r.Server != d.env.Server && r.Agent.alive() {
+			d.log.Info("this server has another address than the agent knows: the agent is started again, its tasks go on", "node", r.ID, "was", r.Server)
+			r.Agent.kill()
+		}
 		if err := d.find(name, &r); err != nil {
 			return err
 		}

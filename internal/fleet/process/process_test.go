@@ -285,6 +285,41 @@ func TestAgentThatWasNotWrittenDownIsFound(t *testing.T) {
 	}
 }
 
+// A server that comes back at another address starts its agents again, or nobody would hear of their tasks.
+func TestAgentOfAServerThatMovedIsStartedAgain(t *testing.T) {
+	l := newLocation(t)
+	s := spec(t, "a", "")
+	grow(t, l.open(t), s)
+	until(t, "the agent lives", func() bool { return l.pid(s.ID) != 0 })
+	pid := l.pid(s.ID)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cache := t.TempDir()
+	work := filepath.Join(cache, "work", string(s.ID))
+	if err := os.MkdirAll(filepath.Join(work, "task"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	moved, err := (&Config{}).Open(t.Context(), fleet.Env{Dir: l.dir, Name: "local", Server: "https://127.0.0.1:2", Binary: self, Cache: cache})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { moved.(*Driver).Close() })
+	until(t, "the old agent is gone", func() bool {
+		list, err := moved.Machines(t.Context())
+		return err == nil && len(list) == 1 && list[0].State == trainyard.MachineDead
+	})
+	grow(t, moved.(*Driver), s)
+	until(t, "a new agent lives", func() bool { return l.pid(s.ID) != 0 && l.pid(s.ID) != pid })
+	if _, err := moved.Shrink(t.Context(), []trainyard.NodeID{s.ID}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(work); !os.IsNotExist(err) {
+		t.Errorf("its work folder is left: %v", err)
+	}
+}
+
 func TestHalfMadeAndHalfGoneMachinesAreCleared(t *testing.T) {
 	l := newLocation(t)
 	for _, name := range []string{newFolder + "a", goneFolder + "b-1"} {

@@ -33,7 +33,8 @@ const (
 type record struct {
 	ID      trainyard.NodeID     `json:"id"`
 	Compute trainyard.ComputeKey `json:"compute"`
-	Agent   *identity            `json:"agent,omitempty"` // nil until it was started
+	Agent   *identity            `json:"agent,omitempty"`  // nil until it was started
+	Server  string               `json:"server,omitempty"` // that the agent was told to dial
 }
 
 // folder is the name of a machine's folder: its ID, with a hash where an ID would not do as a name.

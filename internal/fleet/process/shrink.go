@@ -59,7 +59,15 @@ func (d *Driver) shrink(ctx context.Context, id trainyard.NodeID) error {
 	if err := d.end(ctx, name, string(id), agents); err != nil {
 		return err
 	}
-	return d.remove(name)
+	if err := d.remove(name); err != nil {
+		return err
+	}
+	if work := filepath.Join(d.env.Cache, "work", name); d.env.Cache != "" && name == string(id) { // what its tasks left there is nobody's now
+		if err := os.RemoveAll(work); err != nil {
+			d.log.Warn("clear away a machine's work folder", "dir", work, "err", err)
+		}
+	}
+	return nil
 }
 
 // end ends the agents of a machine and everything that ran there.
