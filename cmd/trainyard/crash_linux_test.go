@@ -175,6 +175,18 @@ func TestNastyJobs(t *testing.T) {
 			t.Errorf("exit code %v, want 3", v.ExitCode)
 		}
 	})
+	t.Run("runs over its time limit", func(t *testing.T) {
+		l := l.in(t)
+		path := l.file("slow.yml", "command: sleep 100\ncompute: azureml:local\nlimits:\n  timeout: 1\n")
+		for i := range 5 {
+			name := fmt.Sprintf("slow-%d", i)
+			l.cli("job", "create", "-f", path, "-n", name, "-o", "none")
+			v := l.until(name, trainyard.JobCanceled)
+			if v.Failure == nil || v.Failure.Class != trainyard.ClassTimeout || !strings.Contains(v.Failure.Message, "1s") {
+				t.Errorf("failure %+v, want the limit of 1s named", v.Failure)
+			}
+		}
+	})
 	t.Run("prints two gigabytes", func(t *testing.T) {
 		l := l.in(t)
 		l.submit("loud", "local", "yes 0123456789012345678901234567890123456789012345678901234567890 | head -c 2147483648")

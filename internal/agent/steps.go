@@ -209,7 +209,8 @@ func (k *task) result(seen *trainyard.Observation) trainyard.Result {
 	k.mu.Lock()
 	why, since := k.kept.Stop, k.kept.Since
 	k.mu.Unlock()
-	if why != "" && !seen.Ended.Before(since) {
+	// A driver says Canceled only of what it was asked to stop; its clock may be a tick behind ours.
+	if why != "" && (res.Class == trainyard.ClassCanceled || !seen.Ended.Before(since)) {
 		r := k.ended("")
 		res.Class, res.Message = r.Class, r.Message
 	}

@@ -55,6 +55,11 @@ func hiddenPathsAreOutOfReach(t *testing.T, d *Driver, dir string, held bool) {
 	if !held {
 		return
 	}
+	if d.host.fence.abi >= signalABI {
+		if log, code := hidden(t, d, dir, "signal", `sleep 9 & kill -9 $! && ! kill -0 $AGENT`); code != 0 {
+			t.Errorf("a task may signal the agent, or not its own: exit code %d, wrote %q", code, log)
+		}
+	}
 	for i, command := range []string{
 		`cat "$SERVER/secret/token"`,
 		`cat "$SERVER/secret/deep/db"`,

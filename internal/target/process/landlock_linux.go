@@ -130,10 +130,18 @@ func (f *fence) lockRules() (rules int, err error) {
 	return rules, nil
 }
 
+// signalABI is the first version that keeps a task from signalling processes that are not its own, such as the server, and leaves the
+// threads of one process alone, which version 6 did not.
+const signalABI = 7
+
 // newRules makes a set of rules that forbids rights wherever they are not allowed.
 func (f *fence) newRules(rights uint64) (int, error) {
 	attr := unix.LandlockRulesetAttr{Handled_access_fs: rights}
-	fd, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), unsafe.Sizeof(attr.Handled_access_fs), 0)
+	size := unsafe.Sizeof(attr.Handled_access_fs)
+	if f.abi >= signalABI {
+		attr.Scoped, size = unix.LANDLOCK_SCOPE_SIGNAL, unsafe.Offsetof(attr.Quiet_access_fs)
+	}
+	fd, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&attr)), size, 0)
 	if errno != 0 {
 		return 0, fmt.Errorf("hide paths from the task: %w", errno)
 	}
