@@ -46,6 +46,7 @@ const (
 	SpanCode        = "code"        // code snapshot on the node
 	SpanData        = "data"        // inputs on the node
 	SpanEnvironment = "environment" // environment found or built
+	SpanStart       = "start"       // between these: links made, folders laid out, the process on its way
 	SpanUser        = "user"        // the user's process
 	SpanUpload      = "upload"      // outputs and logs on their way home
 	SpanFinish      = "finish"      // waiting for the last rank, and for the server to take note

@@ -305,7 +305,7 @@ func (r *resolver) locate(t *trainyard.TaskInput) error {
 		return trainyard.Errorf(trainyard.CodeUnsupported, "%s is in a registry, and registries hold only environments here", uri)
 	}
 	if p, err := trainyard.ParseDataPath(r.j.Scope, uri); err == nil {
-		if _, err := r.c.Resource(r.ctx, p.Scope, trainyard.KindDatastore, p.Datastore, ""); err != nil {
+		if err := r.datastore(p); err != nil {
 			return err
 		}
 		t.Key = p.Key()
@@ -336,6 +336,21 @@ func (r *resolver) locate(t *trainyard.TaskInput) error {
 		return trainyard.Invalid("%s %q has no path of its own", kind, res.Name)
 	}
 	return r.locate(t)
+}
+
+// datastore looks a datastore up, and says so when it names a storage account elsewhere: its data is what was uploaded here.
+func (r *resolver) datastore(p trainyard.DataPath) error {
+	res, err := r.c.Resource(r.ctx, p.Scope, trainyard.KindDatastore, p.Datastore, "")
+	if err != nil {
+		return err
+	}
+	var props struct {
+		AccountName string `json:"accountName"`
+	}
+	if json.Unmarshal(res.Properties, &props) == nil && props.AccountName != "" && props.AccountName != AccountName {
+		r.warn("datastore %s names the storage account %s, which is not contacted: its data here is what was stored in it through this server", res.Name, props.AccountName)
+	}
+	return nil
 }
 
 // jobOutput follows azureml://jobs/J/outputs/O/paths/P.
@@ -398,7 +413,7 @@ func (r *resolver) outputs() {
 			r.fail("outputs.%s: %q is no place this build can write to: want azureml://datastores/NAME/paths/PATH", name, t.URI)
 			continue
 		}
-		if _, err := r.c.Resource(r.ctx, p.Scope, trainyard.KindDatastore, p.Datastore, ""); err != nil {
+		if err := r.datastore(p); err != nil {
 			r.fail("outputs.%s: %v", name, err)
 			continue
 		}

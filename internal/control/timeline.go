@@ -7,6 +7,9 @@ import (
 	"github.com/trainyard/trainyard"
 )
 
+// tooShort is a gap that nobody wants to read about.
+const tooShort = 10 * time.Millisecond
+
 // timeline accounts for every moment between a job's submission and its end (or now): the spans that its tasks reported, of the rank
 // that ended last, with what lies between them named after what the job then waited for.
 func timeline(j *trainyard.Job, now time.Time) []trainyard.Span {
@@ -24,7 +27,12 @@ func timeline(j *trainyard.Job, now time.Time) []trainyard.Span {
 		last := lastTask(a)
 		waiting := trainyard.SpanNode
 		for _, s := range inOrder(last.Spans) {
-			add(waiting, s.Start, "")
+			if waiting == trainyard.SpanNode || s.Start.Sub(at) >= tooShort { // else it counts as part of what follows
+				add(waiting, s.Start, "")
+			}
+			if waiting == trainyard.SpanNode {
+				waiting = trainyard.SpanStart
+			}
 			end := s.End
 			if end.IsZero() {
 				end = now
