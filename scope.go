@@ -1,7 +1,6 @@
 package trainyard
 
 import (
-	"fmt"
 	"regexp"
 	"strings"
 )
@@ -127,5 +126,23 @@ func (p DataPath) Container() string {
 	if f == DefaultScope() {
 		return p.Datastore
 	}
-	return fmt.Sprintf("%s.%s.%s.%s", f.Subscription, f.ResourceGroup, f.Workspace, p.Datastore)
+	return f.Dotted() + "." + p.Datastore
+}
+
+// Dotted is the folded scope as one part of a blob key, "sub.rg.ws"; a dot in a name becomes "~", which no name may hold.
+func (s Scope) Dotted() string {
+	f, tilde := s.Fold(), strings.NewReplacer(".", "~")
+	return tilde.Replace(f.Subscription) + "." + tilde.Replace(f.ResourceGroup) + "." + tilde.Replace(f.Workspace)
+}
+
+// ParseDotted reads what Dotted wrote, from the beginning of s; rest is what follows it.
+func ParseDotted(s string) (scope Scope, rest string, ok bool) {
+	p, dot := strings.SplitN(s, ".", 4), strings.NewReplacer("~", ".")
+	if len(p) < 3 {
+		return Scope{}, s, false
+	}
+	if len(p) == 4 {
+		rest = p[3]
+	}
+	return Scope{dot.Replace(p[0]), dot.Replace(p[1]), dot.Replace(p[2])}, rest, true
 }

@@ -213,6 +213,37 @@ func TestNastyJobs(t *testing.T) {
 	})
 }
 
+func TestAGangEndsWithTheRankThatFailed(t *testing.T) {
+	l := newLab(t)
+	l.cluster("cpu-cluster", "Standard_DS3_v2", 2, 60)
+	path := l.file("gang.yml", "command: 'if [ \"$NODE_RANK\" = 1 ]; then exit 3; fi; sleep 300'\ncompute: azureml:cpu-cluster\nresources:\n  instance_count: 2\n")
+	l.cli("job", "create", "-f", path, "-n", "gang", "-o", "none")
+	v := l.until("gang", trainyard.JobFailed)
+	if v.ExitCode == nil || *v.ExitCode != 3 {
+		t.Errorf("exit code %v, failure %+v; want 3", v.ExitCode, v.Failure)
+	}
+	l.wait("no rank is left", func() bool { return len(l.processes("sleep 300")) == 0 })
+}
+
+func TestASecondServerLeavesTheProfileAlone(t *testing.T) {
+	l := newLab(t)
+	before := readFile(filepath.Join(l.config, "profile.json"))
+	other := &lab{t: t, bin: l.bin, data: filepath.Join(t.TempDir(), "data"), config: l.config, addr: freeAddr(t)}
+	other.start()
+	t.Cleanup(other.clean)
+	if readFile(filepath.Join(l.config, "profile.json")) != before {
+		t.Error("the profile of a server that runs was replaced")
+	}
+	l.kill()
+	if err := other.terminate(); err != nil {
+		t.Error(err)
+	}
+	other.start()
+	if readFile(filepath.Join(l.config, "profile.json")) == before {
+		t.Error("the profile of a server that is gone was kept")
+	}
+}
+
 func TestASecondServerIsRefusedInWords(t *testing.T) {
 	l := newLab(t)
 	out, err := l.command().CombinedOutput()

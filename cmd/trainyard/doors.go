@@ -20,15 +20,21 @@ func blobAllow(id *identity.Service) func(r *http.Request, perm byte, key string
 		if perm == blobrest.Read || perm == blobrest.List {
 			verb = identity.Read
 		}
-		return id.Allow(who, verb, containerScope(key), trainyard.KindDatastore, key)
+		return id.Allow(who, verb, keyScope(key), trainyard.KindDatastore, key)
 	}
 }
 
-// containerScope is the workspace whose container a key is in; see trainyard.DataPath.Container.
-func containerScope(key string) trainyard.Scope {
-	container, _, _ := strings.Cut(key, "/")
-	if p := strings.SplitN(container, ".", 4); len(p) == 4 {
-		return trainyard.Scope{Subscription: p[0], ResourceGroup: p[1], Workspace: p[2]}
+// keyScope is the workspace whose bytes a key names: of a datastore's container (trainyard.DataPath.Container), or of the files of a
+// versioned asset, KIND/SCOPE/…. A key that belongs to none, such as a whole kind, is of no workspace, so that only an admin has it.
+func keyScope(key string) trainyard.Scope {
+	container, rest, _ := strings.Cut(key, "/")
+	if trainyard.Kind(container).Versioned() {
+		part, _, _ := strings.Cut(rest, "/")
+		scope, _, _ := trainyard.ParseDotted(part)
+		return scope
+	}
+	if scope, datastore, ok := trainyard.ParseDotted(container); ok && datastore != "" {
+		return scope
 	}
 	return trainyard.DefaultScope()
 }

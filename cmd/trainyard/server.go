@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"syscall"
 	"time"
 
@@ -325,8 +326,28 @@ func writeProfile(ctx context.Context, id *identity.Service, ca []byte, addr str
 	if err != nil {
 		return err
 	}
+	if old, err := client.ReadProfile(""); err == nil && old.URL != "https://"+loopback(addr) && answers(ctx, old.URL) {
+		fmt.Fprintf(os.Stderr, "the profile %s is of the server at %s, which runs, and stays its own; to reach this one, start both it and the commands with another TRAINYARD_CONFIG_DIR\n", client.ProfilePath(), old.URL)
+		return nil
+	}
 	return client.WriteProfile(client.Profile{URL: "https://" + loopback(addr), Token: token, CA: string(ca),
 		Subscription: trainyard.DefaultSubscription, ResourceGroup: trainyard.DefaultResourceGroup, Workspace: trainyard.DefaultWorkspace})
+}
+
+// answers says whether a server of ours is at a URL of this computer; it speaks plain HTTP there, so that no certificate is needed.
+func answers(ctx context.Context, url string) bool {
+	ctx, stop := context.WithTimeout(ctx, time.Second)
+	defer stop()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.Replace(url, "https://", "http://", 1)+"/healthz", nil)
+	if err != nil {
+		return false
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return false
+	}
+	defer res.Body.Close()
+	return res.StatusCode == http.StatusOK
 }
 
 // loopback is addr as this computer reaches it.

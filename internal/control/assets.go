@@ -111,6 +111,10 @@ func (c *Control) admit(r *trainyard.Resource) error {
 		return s
 	}
 	switch r.Kind {
+	case trainyard.KindWorkspace:
+		if !assetName.MatchString(r.Scope.Subscription) || !assetName.MatchString(r.Scope.ResourceGroup) {
+			return trainyard.Invalid("workspace %q: subscription %q and resource group %q must be of letters, digits, '-', '_' and '.'", r.Name, r.Scope.Subscription, r.Scope.ResourceGroup)
+		}
 	case trainyard.KindCode:
 		if _, ok := blobKey(str("codeUri")); !ok {
 			return trainyard.Invalid("code %q: codeUri %q is not in this server's store: ask startPendingUpload for a place and upload there", r.Name, str("codeUri"))
@@ -129,6 +133,9 @@ func (c *Control) admit(r *trainyard.Resource) error {
 			return trainyard.Invalid("data %q has no dataUri", r.Name)
 		}
 	case trainyard.KindDatastore:
+		if strings.Contains(r.Name, ".") || trainyard.Kind(strings.ToLower(r.Name)).Versioned() {
+			return trainyard.Invalid("%q cannot be a datastore's name: no '.', and not one of codes, data, environments, models, components", r.Name)
+		}
 		if str("datastoreType") == "" {
 			return trainyard.Invalid("datastore %q has no datastoreType; AzureBlob is one", r.Name)
 		}
@@ -281,7 +288,7 @@ func (c *Control) PendingUpload(ctx context.Context, who trainyard.User, scope t
 	if !assetName.MatchString(name) || !assetName.MatchString(version) {
 		return trainyard.Upload{}, trainyard.Invalid("%q version %q cannot be a name of one of %s", name, version, kind)
 	}
-	key := fmt.Sprintf("%s/%s-%s-%s", kind, strings.ReplaceAll(scope.Key(), "/", "-"), strings.ToLower(name), version)
+	key := fmt.Sprintf("%s/%s/%s@%s", kind, scope.Dotted(), strings.ToLower(name), version)
 	uri := c.URL() + "/blob/" + key
 	return trainyard.Upload{BlobURI: uri, SASURI: uri + "?" + c.Sign(key, "racwl", c.Now().Add(24*time.Hour)).Encode()}, nil
 }

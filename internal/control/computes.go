@@ -173,17 +173,17 @@ func (c *Control) Computes(ctx context.Context, scope trainyard.Scope) ([]*train
 	return c.Store.Computes(ctx, scope)
 }
 
-func (c *Control) computeNames(ctx context.Context, scope trainyard.Scope) string {
+func (c *Control) computeNames(ctx context.Context, scope trainyard.Scope) []string {
 	comps, err := c.Store.Computes(ctx, scope)
-	if err != nil || len(comps) == 0 {
-		return "none"
+	if err != nil {
+		return nil
 	}
 	var out []string
 	for _, comp := range comps {
 		out = append(out, comp.Name)
 	}
 	slices.Sort(out)
-	return strings.Join(out, ", ")
+	return out
 }
 
 // DeleteCompute deletes a compute. One with jobs is refused unless forced: then they are canceled first.

@@ -180,6 +180,9 @@ func (c *Control) note(tx *store.Tx, from trainyard.NodeID, r *trainyard.TaskRep
 	t.State, t.Progress, t.Spans = r.State, r.Progress, r.Spans
 	if r.Result != nil {
 		res := *r.Result
+		if res.Class == trainyard.ClassCanceled && t.StopWhy != "" {
+			res.Class = t.StopWhy // a driver knows that it was asked to stop, not why
+		}
 		t.Result = &res
 	}
 	for _, w := range r.Warnings {

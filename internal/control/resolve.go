@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"net/url"
 	"path"
 	"slices"
 	"strings"
@@ -39,6 +38,7 @@ func (c *Control) resolve(ctx context.Context, j *trainyard.Job) (warnings []str
 	r.inputs()
 	r.outputs()
 	r.commandNames()
+	r.variables()
 	r.ignored()
 	if len(r.errs) == 1 {
 		return nil, &r.errs[0]
@@ -93,7 +93,12 @@ func (r *resolver) compute() *trainyard.Compute {
 	r.j.Plan.Compute = strings.ToLower(name)
 	comp, err := r.c.Store.Compute(r.ctx, trainyard.MakeComputeKey(r.j.Scope, name))
 	if trainyard.IsNotFound(err) {
-		r.fail("compute %q does not exist in workspace %q; there are: %s", name, r.j.Scope.Workspace, r.c.computeNames(r.ctx, r.j.Scope))
+		near := ""
+		there := r.c.computeNames(r.ctx, r.j.Scope)
+		if n := catalog.Nearest(name, there); len(n) > 0 {
+			near = "; did you mean " + n[0] + "?"
+		}
+		r.fail("compute %q does not exist in workspace %q%s; there are: %s", name, r.j.Scope.Workspace, near, strings.Join(there, ", "))
 		return nil
 	}
 	if err != nil {
@@ -117,6 +122,9 @@ func (r *resolver) shape(comp *trainyard.Compute) {
 		if comp != nil && comp.Spec.ComputeType == trainyard.ComputeCluster && res.InstanceType != "" && !strings.EqualFold(res.InstanceType, comp.Spec.Properties.VMSize) {
 			r.warn("resources.instance_type %s is not acted on: the nodes of %s are %s", res.InstanceType, comp.Name, comp.Spec.Properties.VMSize)
 		}
+	}
+	if comp != nil && comp.Spec.ComputeType == trainyard.ComputeLocal && p.Nodes > 1 {
+		r.warn("resources.instance_count %d: local is one computer, so the processes of all %d nodes run on it side by side", p.Nodes, p.Nodes)
 	}
 	if comp != nil && comp.Spec.ComputeType == trainyard.ComputeCluster && p.Nodes > maxNodes(comp) {
 		r.warn("the job asks for %d nodes and %s has at most %d: it waits until max_instances is raised", p.Nodes, comp.Name, maxNodes(comp))
@@ -260,168 +268,6 @@ func (r *resolver) asset(kind trainyard.Kind, ref string) (*trainyard.Resource, 
 	return r.c.Resource(r.ctx, r.j.Scope, kind, name, version)
 }
 
-// inputs resolves where each input is.
-func (r *resolver) inputs() {
-	r.j.Plan.Inputs = map[string]trainyard.TaskInput{}
-	for _, name := range slices.Sorted(maps.Keys(r.j.Spec.Inputs)) {
-		in := r.j.Spec.Inputs[name]
-		if in == nil {
-			continue
-		}
-		if !identifier.MatchString(name) {
-			r.fail("inputs: %q cannot be an input's name: use letters, digits and '_', beginning with a letter", name)
-			continue
-		}
-		if in.JobInputType == "" || strings.EqualFold(in.JobInputType, "literal") {
-			r.j.Plan.Inputs[name] = trainyard.TaskInput{Type: "literal", Value: in.Value}
-			continue
-		}
-		t := trainyard.TaskInput{Type: strings.ToLower(in.JobInputType), URI: in.URI, Mode: in.Mode}
-		if t.Mode == "" {
-			t.Mode = "ReadOnlyMount"
-		}
-		if err := r.locate(&t); err != nil {
-			r.fail("inputs.%s: %v", name, err)
-			continue
-		}
-		r.j.Plan.Inputs[name] = t
-	}
-}
-
-// locate fills in an input's Key where its bytes are in our store.
-func (r *resolver) locate(t *trainyard.TaskInput) error {
-	uri := t.URI
-	switch {
-	case uri == "":
-		return trainyard.Invalid("it has no path")
-	case hasScheme(uri, "http", "https", "wasbs", "wasb"):
-		if key, ok := r.c.ownKey(uri); ok {
-			t.Key = key
-		}
-		return nil
-	case strings.HasPrefix(uri, "azureml://jobs/"):
-		return r.jobOutput(t)
-	case strings.HasPrefix(uri, "azureml://registries/"):
-		return trainyard.Errorf(trainyard.CodeUnsupported, "%s is in a registry, and registries hold only environments here", uri)
-	}
-	if p, err := trainyard.ParseDataPath(r.j.Scope, uri); err == nil {
-		if err := r.datastore(p); err != nil {
-			return err
-		}
-		t.Key = p.Key()
-		return nil
-	} else if strings.Contains(strings.ToLower(uri), "/datastores/") {
-		return err
-	}
-	if strings.Contains(uri, "://") {
-		return trainyard.Errorf(trainyard.CodeUnsupported, "%s: this build reads azureml://, https:// and wasbs:// paths", uri)
-	}
-	kind := trainyard.KindData
-	if id, err := trainyard.ParseID(uri); err == nil {
-		kind = id.Kind
-	}
-	res, err := r.asset(kind, uri)
-	if err != nil {
-		return err
-	}
-	var p struct {
-		DataURI  string `json:"dataUri"`
-		ModelURI string `json:"modelUri"`
-	}
-	if err := json.Unmarshal(res.Properties, &p); err != nil {
-		return err
-	}
-	t.URI = p.DataURI + p.ModelURI
-	if t.URI == uri || t.URI == "" {
-		return trainyard.Invalid("%s %q has no path of its own", kind, res.Name)
-	}
-	return r.locate(t)
-}
-
-// datastore looks a datastore up, and says so when it names a storage account elsewhere: its data is what was uploaded here.
-func (r *resolver) datastore(p trainyard.DataPath) error {
-	res, err := r.c.Resource(r.ctx, p.Scope, trainyard.KindDatastore, p.Datastore, "")
-	if err != nil {
-		return err
-	}
-	var props struct {
-		AccountName string `json:"accountName"`
-	}
-	if json.Unmarshal(res.Properties, &props) == nil && props.AccountName != "" && props.AccountName != AccountName {
-		r.warn("datastore %s names the storage account %s, which is not contacted: its data here is what was stored in it through this server", res.Name, props.AccountName)
-	}
-	return nil
-}
-
-// jobOutput follows azureml://jobs/J/outputs/O/paths/P.
-func (r *resolver) jobOutput(t *trainyard.TaskInput) error {
-	parts := strings.SplitN(strings.TrimPrefix(t.URI, "azureml://jobs/"), "/", 5)
-	if len(parts) < 3 || parts[1] != "outputs" {
-		return trainyard.Invalid("%q is not a job output: want azureml://jobs/JOB/outputs/NAME/paths/PATH", t.URI)
-	}
-	rest := ""
-	if len(parts) == 5 {
-		rest = parts[4]
-	}
-	if strings.Contains("/"+rest+"/", "/../") {
-		return trainyard.Invalid("%q climbs out of the output", t.URI)
-	}
-	j, err := r.c.Store.Job(r.ctx, trainyard.MakeJobKey(r.j.Scope, parts[0]))
-	if err != nil {
-		return err
-	}
-	if out, ok := j.Plan.Outputs[parts[2]]; ok {
-		t.Key = strings.TrimRight(out.Key, "/") + "/" + rest
-		return nil
-	}
-	if parts[2] == "artifacts" || parts[2] == "default" {
-		t.Key = artifacts(j.Scope, j.Name).Key() + "/" + rest
-		return nil
-	}
-	return trainyard.NotFound("job %q has no output %q; it has: %s", j.Name, parts[2], strings.Join(append(slices.Sorted(maps.Keys(j.Plan.Outputs)), "artifacts"), ", "))
-}
-
-// outputs resolves where each output goes.
-func (r *resolver) outputs() {
-	r.j.Plan.Outputs = map[string]trainyard.TaskOutput{}
-	for _, name := range slices.Sorted(maps.Keys(r.j.Spec.Outputs)) {
-		if !identifier.MatchString(name) {
-			r.fail("outputs: %q cannot be an output's name: use letters, digits and '_', beginning with a letter", name)
-			continue
-		}
-		out := r.j.Spec.Outputs[name]
-		if out == nil {
-			out = &trainyard.JobOutput{}
-			r.j.Spec.Outputs[name] = out
-		}
-		t := trainyard.TaskOutput{Type: strings.ToLower(out.JobOutputType), URI: out.URI, Mode: out.Mode, AssetName: out.AssetName, AssetVersion: out.AssetVersion}
-		if t.Type == "" {
-			t.Type = "uri_folder"
-		}
-		if t.Mode == "" {
-			t.Mode = "ReadWriteMount"
-		}
-		def := trainyard.DataPath{Scope: r.j.Scope, Datastore: trainyard.BlobDatastore, Path: "azureml/" + r.j.Name + "/" + name + "/"}
-		if t.URI == "" {
-			t.URI, t.Key = def.String(), def.Key()
-			r.j.Plan.Outputs[name] = t
-			continue
-		}
-		uri := strings.NewReplacer("${{default_datastore}}", trainyard.BlobDatastore, "${{name}}", r.j.Name, "${{output_name}}", name).Replace(t.URI)
-		p, err := trainyard.ParseDataPath(r.j.Scope, uri)
-		if err != nil {
-			r.fail("outputs.%s: %q is no place this build can write to: want azureml://datastores/NAME/paths/PATH", name, t.URI)
-			continue
-		}
-		if err := r.datastore(p); err != nil {
-			r.fail("outputs.%s: %v", name, err)
-			continue
-		}
-		t.URI, t.Key = p.String(), p.Key()
-		r.j.Plan.Outputs[name] = t
-	}
-}
-
 // commandNames checks that the command names only inputs and outputs that exist.
 func (r *resolver) commandNames() {
 	for _, e := range trainyard.Expressions(r.j.Spec.Command) {
@@ -439,6 +285,21 @@ func (r *resolver) commandNames() {
 		default:
 			r.fail("the command uses ${{%s}}; only inputs and outputs can stand there", e)
 		}
+	}
+}
+
+// variables checks what the operating system would refuse.
+func (r *resolver) variables() {
+	for _, name := range slices.Sorted(maps.Keys(r.j.Spec.EnvironmentVariables)) {
+		if name == "" || strings.ContainsAny(name, "=\x00 \t\n") {
+			r.fail("environment_variables: %q cannot be a variable's name: no '=', no blanks, not empty", name)
+		}
+		if strings.Contains(r.j.Spec.EnvironmentVariables[name], "\x00") {
+			r.fail("environment_variables.%s holds a NUL character", name)
+		}
+	}
+	if strings.Contains(r.j.Spec.Command, "\x00") {
+		r.fail("the command holds a NUL character")
 	}
 }
 
@@ -477,35 +338,4 @@ func (r *resolver) ignored() {
 			r.warn("%s is kept and not acted on", k)
 		}
 	}
-}
-
-// blobKey is the key in our store that a URL of the blob door names, whatever name the server had then.
-func blobKey(uri string) (string, bool) {
-	u, err := url.Parse(uri)
-	if err != nil {
-		return "", false
-	}
-	rest, ok := strings.CutPrefix(u.Path, "/blob/")
-	if !ok || rest == "" || strings.Contains("/"+rest+"/", "/../") {
-		return "", false
-	}
-	return strings.TrimRight(rest, "/"), true
-}
-
-// ownKey is blobKey for URLs of this server only.
-func (c *Control) ownKey(uri string) (string, bool) {
-	own, err := url.Parse(c.URL())
-	if err != nil {
-		return "", false
-	}
-	u, err := url.Parse(uri)
-	if err != nil || u.Port() != own.Port() || (u.Hostname() != own.Hostname() && u.Hostname() != "localhost" && u.Hostname() != "127.0.0.1") {
-		return "", false
-	}
-	return blobKey(uri)
-}
-
-func hasScheme(uri string, schemes ...string) bool {
-	s, _, ok := strings.Cut(uri, "://")
-	return ok && slices.Contains(schemes, strings.ToLower(s))
 }

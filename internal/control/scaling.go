@@ -147,8 +147,8 @@ func (c *Control) resize(tx *store.Tx, key trainyard.ComputeKey, s trainyard.Sca
 	return tx.PutCompute(comp)
 }
 
-// FleetWanted is every machine that a location should have; it waits until that is newer than after. A leaving node is wanted until its
-// agent has let go of it, so that nothing is cut off.
+// FleetWanted is every machine that a location should have; it waits until that is newer than after. Leaving nodes are not among them: a
+// node only leaves when it holds nothing, or when it was given up.
 func (c *Control) FleetWanted(ctx context.Context, location string, after int64) (trainyard.FleetWanted, error) {
 	w := trainyard.FleetWanted{Rev: c.fleets.wait(ctx, location, after, pollHold)}
 	if err := ctx.Err(); err != nil {
