@@ -213,6 +213,22 @@ func TestNastyJobs(t *testing.T) {
 	})
 }
 
+func TestAJobsTokenDiesWithIt(t *testing.T) {
+	l := newLab(t)
+	ask := `curl -s -o /dev/null -w '%{http_code}\n' -H "Authorization: Bearer $T" "$U/subscriptions/$S/resourceGroups/default/providers/Microsoft.MachineLearningServices/workspaces/default/jobs?api-version=1"`
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l.submit("first", "local", "U=$AZUREML_SERVICE_ENDPOINT S=$AZUREML_ARM_SUBSCRIPTION T=$AZUREML_RUN_TOKEN; "+ask+"; echo $T > "+token)
+	l.until("first", trainyard.JobCompleted)
+	l.submit("second", "local", "U=$AZUREML_SERVICE_ENDPOINT S=$AZUREML_ARM_SUBSCRIPTION T=$(cat "+token+"); "+ask)
+	l.until("second", trainyard.JobCompleted)
+	if live, dead := l.log("first"), l.log("second"); live != "200\n" || dead != "401\n" {
+		t.Errorf("the token was answered %q in its job's life and %q after", live, dead)
+	}
+}
+
 func TestAGangEndsWithTheRankThatFailed(t *testing.T) {
 	l := newLab(t)
 	l.cluster("cpu-cluster", "Standard_DS3_v2", 2, 60)

@@ -6,13 +6,28 @@ import (
 
 	"github.com/trainyard/trainyard"
 	"github.com/trainyard/trainyard/internal/blobrest"
+	"github.com/trainyard/trainyard/internal/control"
 	"github.com/trainyard/trainyard/internal/identity"
 )
 
-// blobAllow lets bearer tokens at the blob door: who may write a workspace's data may write its containers.
-func blobAllow(id *identity.Service) func(r *http.Request, perm byte, key string) error {
-	return func(r *http.Request, perm byte, key string) error {
+// authenticate says who sends a request.
+type authenticate func(r *http.Request) (trainyard.User, error)
+
+// whileItLives is identity's answer, but for jobs that are over: their tokens are good for nothing any more.
+func whileItLives(id *identity.Service, will *control.Control) authenticate {
+	return func(r *http.Request) (trainyard.User, error) {
 		who, err := id.Authenticate(r)
+		if err == nil && who.Role == trainyard.RoleJob {
+			err = will.JobLives(r.Context(), who)
+		}
+		return who, err
+	}
+}
+
+// blobAllow lets bearer tokens at the blob door: who may write a workspace's data may write its containers.
+func blobAllow(id *identity.Service, auth authenticate) func(r *http.Request, perm byte, key string) error {
+	return func(r *http.Request, perm byte, key string) error {
+		who, err := auth(r)
 		if err != nil {
 			return err
 		}
@@ -40,9 +55,9 @@ func keyScope(key string) trainyard.Scope {
 }
 
 // historyAllow is who may see and write runs.
-func historyAllow(id *identity.Service) func(r *http.Request, scope trainyard.Scope, write bool) (trainyard.User, error) {
+func historyAllow(id *identity.Service, auth authenticate) func(r *http.Request, scope trainyard.Scope, write bool) (trainyard.User, error) {
 	return func(r *http.Request, scope trainyard.Scope, write bool) (trainyard.User, error) {
-		who, err := id.Authenticate(r)
+		who, err := auth(r)
 		if err != nil {
 			return who, err
 		}

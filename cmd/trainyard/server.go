@@ -147,11 +147,12 @@ func serve(ctx context.Context, cfg *serverConfig) error {
 	group.Go("local nodes", func(ctx context.Context) error { return hostLocals(ctx, cfg, will) })
 
 	// Doors.
+	auth := whileItLives(id, will)
 	mux := http.NewServeMux()
 	mux.Handle("/agent/", agentlink.Handler(agentlink.Config{Server: will, Auth: id.Check, Log: cfg.Log}))
-	blobs := blobrest.New(blobrest.Config{Blobs: bytes, Signer: signer, Allow: blobAllow(id), Log: cfg.Log})
+	blobs := blobrest.New(blobrest.Config{Blobs: bytes, Signer: signer, Allow: blobAllow(id, auth), Log: cfg.Log})
 	mux.Handle("/blob/", http.StripPrefix("/blob", blobs))
-	runs := history.New(history.Config{Runs: control.Runs{Control: will}, Signer: signer, Allow: historyAllow(id), Log: cfg.Log,
+	runs := history.New(history.Config{Runs: control.Runs{Control: will}, Signer: signer, Allow: historyAllow(id, auth), Log: cfg.Log,
 		Data: func(ctx context.Context, scope trainyard.Scope, name, version string) (*trainyard.Resource, error) {
 			return will.Resource(ctx, scope, trainyard.KindData, name, version)
 		}})
@@ -159,7 +160,7 @@ func serve(ctx context.Context, cfg *serverConfig) error {
 	mux.Handle("/data/", runs)
 	mux.Handle("/mlflow/", notBuilt("MLflow tracking"))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, "ok") })
-	mux.Handle("/", arm.New(arm.Config{Assets: will, Jobs: will, Computes: will, Places: will, Auth: id.Authenticate, Allow: id.Allow,
+	mux.Handle("/", arm.New(arm.Config{Assets: will, Jobs: will, Computes: will, Places: will, Auth: auth, Allow: id.Allow,
 		External: identity.External, Now: time.Now, Version: version(), Log: cfg.Log}))
 
 	if err := writeProfile(ctx, id, ca, tcp.Addr().String()); err != nil {

@@ -146,6 +146,18 @@ func (c *Control) JobReason(ctx context.Context, scope trainyard.Scope, name str
 	return why, at, nil
 }
 
+// JobLives refuses the token of a job that is over or gone.
+func (c *Control) JobLives(ctx context.Context, who trainyard.User) error {
+	key := trainyard.MakeJobKey(who.Scope, who.Job)
+	if _, live := c.Store.LiveJob(key); live {
+		return nil
+	}
+	if j, err := c.Store.Job(ctx, key); err == nil && !j.Status.State.Terminal() {
+		return nil
+	}
+	return trainyard.Errorf(trainyard.CodeUnknown, "this is the token of job %q, which is over; a job's token is good while the job lives", who.Job)
+}
+
 // JobEvents lists what happened to a job.
 func (c *Control) JobEvents(ctx context.Context, scope trainyard.Scope, name string, after int64) ([]trainyard.Event, error) {
 	return c.Store.Events(ctx, trainyard.EventQuery{Scope: scope, Kind: "job", Subject: name, After: after, Top: 1000})
