@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -204,7 +205,21 @@ func TestNodeLimitIsHeldOrNamed(t *testing.T) {
 		wantFiles(t, g.cpu.dir, map[string]string{"cpu.cfs_quota_us": micros(nodeCPUs)})
 		sleeper := job(t, "sleep", "sleep 600")
 		start(t, d, sleeper)
-		wantFiles(t, g.cpu.dir, map[string]string{"cgroup.procs": strings.Join(inTree(t, d, sleeper.ID), "\n")})
+		var tree, held string // the shell forks while we look: both must show the same in the end
+		deadline := time.After(10 * time.Second)
+		for tree == "" || tree != held {
+			tree = strings.Join(inTree(t, d, sleeper.ID), "\n")
+			data, err := os.ReadFile(filepath.Join(g.cpu.dir, "cgroup.procs"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			held = strings.TrimSpace(string(data))
+			select {
+			case <-deadline:
+				t.Fatalf("the CPU limit holds processes %q, and the task is %q", held, tree)
+			case <-time.After(5 * time.Millisecond):
+			}
+		}
 	}
 }
 
