@@ -9,7 +9,7 @@ PKGS = ./...
 
 build: bin/trainyard
 
-bin/trainyard: $(shell find . -name '*.go' -not -path './.demo/*') go.mod
+bin/trainyard: $(shell find . -name '*.go') go.mod
 	CGO_ENABLED=0 $(GO) build $(GOFLAGS) -ldflags '-s -w' -o bin/trainyard ./cmd/trainyard
 
 demo: build
@@ -41,4 +41,4 @@ bench: build
 	$(GO) run ./internal/bench -binary bin/trainyard -out docs/benchmarks.md
 
 clean:
-	rm -rf bin dist .demo
+	rm -rf bin dist

@@ -127,7 +127,7 @@ func (s *server) finished(ctx context.Context, c *client.Client, name string) er
 
 // throughput is jobs of `true`, from the first request to the last job's end.
 func (s *server) throughput(ctx context.Context, n, clients int) (row, error) {
-	r := row{what: fmt.Sprintf("%d jobs of `true` from %d clients, submit to all finished", n, clients), budget: "≥ 300 jobs/s, aim 600", limits: "processor, both cores full: by perf the server with its agent 54 % (half of that in file system calls for the tasks' folders), the two shells of each job 34 %, the client 3 %; short of the budget when anything else runs"}
+	r := row{what: fmt.Sprintf("%d jobs of `true` from %d clients, submit to all finished", n, clients), budget: "≥ 300 jobs/s, aim 600", limits: "processor, both cores full: most of it the server with its agent (half of that file system calls for the tasks' folders), then the two shells of each job; short of the budget when anything else runs"}
 	var next atomic.Int64
 	var wg sync.WaitGroup
 	errs := make(chan error, clients)

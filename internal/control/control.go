@@ -14,6 +14,7 @@ import (
 	"github.com/trainyard/trainyard"
 	"github.com/trainyard/trainyard/internal/loop"
 	"github.com/trainyard/trainyard/internal/output"
+	"github.com/trainyard/trainyard/internal/sched"
 	"github.com/trainyard/trainyard/internal/store"
 )
 
@@ -114,7 +115,7 @@ func (c *Control) schedule(ctx context.Context) error {
 
 // round is one scheduling cycle: snapshot, decide, commit, tell the nodes.
 func (c *Control) round(ctx context.Context, all bool) error {
-	plan := decide(c.Store.Snapshot(c.Now(), all))
+	plan := sched.Decide(c.Store.Snapshot(c.Now(), all))
 	if len(plan.Placed)+len(plan.Waiting) == 0 {
 		return nil
 	}

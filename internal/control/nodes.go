@@ -10,12 +10,8 @@ import (
 	"time"
 
 	"github.com/trainyard/trainyard"
-	"github.com/trainyard/trainyard/internal/sched"
 	"github.com/trainyard/trainyard/internal/store"
 )
-
-// decide is the scheduler; a variable of the package's own would hide it, a function does not.
-func decide(s trainyard.Snapshot) trainyard.Plan { return sched.Decide(s) }
 
 // Join makes an agent the one that speaks for its node, and everything an older agent of the node says void.
 func (c *Control) Join(ctx context.Context, info trainyard.NodeInfo) (trainyard.NodeLease, error) {
