@@ -228,6 +228,8 @@ type MachineSpec struct {
 	Size    VMSize            `json:"size"`
 	Token   string            `json:"token"` // join token for the agent
 	Tags    map[string]string `json:"tags,omitempty"`
+
+	Settings json.RawMessage `json:"settings,omitempty"` // of the fleet's kind: an address and its key, a partition. May hold secrets
 }
 
 // MachineState is what a fleet knows of a machine.

@@ -70,6 +70,7 @@ type Task struct {
 
 	Stop Class `json:"stop,omitempty"` // not empty: end it, for this reason
 
+	Contained bool `json:"contained,omitempty"` // the driver brings the environment (an image); set on the node before staging
 	Run Run `json:"run,omitzero"` // filled in on the node by staging; drivers read this
 }
 
@@ -80,6 +81,10 @@ type Run struct {
 	Env     map[string]string `json:"env"`            // added to a minimal environment (PATH, HOME, LANG, TMPDIR)
 	LogDir  string            `json:"logDir"`         // where further processes of a rank write their own logs: user_logs/std_log_process_N.txt
 	Hide    []string          `json:"hide,omitempty"` // paths that the task must not reach, where the system can enforce it
+
+	Root    string   `json:"root,omitempty"`    // the task's own folder: Dir, LogDir, private inputs and outputs are below it
+	Shared  []string `json:"shared,omitempty"`  // further folders and files that the task reads, such as cached inputs; never written
+	Context string   `json:"context,omitempty"` // of a contained task: the folder of its build context
 }
 
 // TaskInput is an input resolved by the server.
@@ -150,12 +155,24 @@ func (s TaskState) Rank() int {
 // Observation is what a target driver sees of one task.
 type Observation struct {
 	ID      TaskID
-	State   TaskState // TaskRunning or TaskEnded
+	State   TaskState // TaskStaging (accepted by an engine that has a queue or starts slowly), TaskRunning or TaskEnded
 	Started time.Time // of the user's process
 	Ended   time.Time
 	Result  *Result // when ended
 	PeakMB  int64   // highest memory use seen, 0 if unknown
 	Note    string  // what is not held: "memory limit not enforced: no cgroup"
+
+	Progress string // why it does not run yet, in the engine's words; of TaskStaging
+	Spans    []Span // what a self-staged task did before and after the user's process, once known
+}
+
+// TaskEnd is what "trainyard task" leaves behind, as JSON of at most 4,000 bytes.
+type TaskEnd struct {
+	Result   Result    `json:"result"`
+	Started  time.Time `json:"started,omitzero"` // of the user's process
+	Ended    time.Time `json:"ended,omitzero"`
+	Spans    []Span    `json:"spans,omitempty"`
+	Warnings []string  `json:"warnings,omitempty"`
 }
 
 // Result is how a task ended.

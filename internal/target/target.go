@@ -8,6 +8,8 @@
 //     ran, and a later Start does nothing.
 //   - Observe returns everything of ours or an error. Half a view makes the agent lose tasks.
 //   - A task outlives the agent. Its exit status is kept until Remove.
+//   - What an engine accepts and does not run yet (a queue of its own) is observed as TaskStaging, with the engine's own words for why in
+//     Progress. It counts as begun: Start does nothing more.
 //   - Stop and Remove of an unknown task are no errors.
 //   - targettest holds all this as one suite; a driver's test is one call of it.
 package target
@@ -44,6 +46,17 @@ type Watcher interface {
 	Changed() <-chan struct{}
 }
 
+// Preparer is a Driver that brings a task's environment itself, such as an image, since it must be there before Start, which may not wait
+// for it. Staging brings only code and data for a task that Contains says yes to.
+type Preparer interface {
+	// Contains says whether the driver brings the environment of t. It looks at t alone.
+	Contains(t trainyard.Task) bool
+	// Prepare brings the environment of a staged task, once for all tasks that share its hash, and returns when it is there. What
+	// goes on is said with p.Say, and the whole of a build's output goes to p.Log. It may be called again after a crash. An error with
+	// a trainyard.ClassError in its chain is the end of the task, any other is tried again.
+	Prepare(ctx context.Context, t trainyard.Task, p trainyard.Progress) error
+}
+
 // Closer is a Driver with something to let go of. Tasks go on.
 type Closer interface {
 	Close() error
@@ -54,9 +67,14 @@ type Kind struct {
 	Name string
 	Doc  string
 	New  func() Config
+
+	// SelfStaged kinds hand tasks to an engine that runs them on places without an agent. Their tasks come to Start as the server made
+	// them, not staged; what the engine starts is Env.Program, as "task --file TASK.json --result FILE [--rank N --hosts A,B]", which
+	// stages the task where it runs, runs it, writes its log to standard output and its end to FILE (trainyard.TaskEnd).
+	SelfStaged bool
 }
 
-// Config is a kind's settings and constructor in one.
+// Config is a kind's settings and constructor in one: the JSON of a compute's own settings is decoded into it.
 type Config interface {
 	Validate() error
 	Open(ctx context.Context, env Env) (Driver, error)
@@ -68,4 +86,8 @@ type Env struct {
 	Limit trainyard.Resources // what all tasks together may use; zero fields: whatever there is
 	Group string              // a name unique to this node on its machine, for what is visible outside Dir (cgroups, labels)
 	Log   *slog.Logger
+
+	Program string // path of this program, for SelfStaged kinds
+	Server  string // URL at which what Program runs reaches the server
+	CA      string // file with the certificate authority of that URL; empty for plain HTTP
 }

@@ -83,6 +83,7 @@ func (h *harness) clean() {
 func (h *harness) task(command string) trainyard.Task {
 	n := int(names.Add(1))
 	key := trainyard.MakeJobKey(trainyard.DefaultScope(), fmt.Sprintf("task-%d", n))
+	dir := h.TempDir()
 	return trainyard.Task{
 		ID:      trainyard.MakeTaskID(key, 1, 0),
 		JobName: fmt.Sprintf("task-%d", n),
@@ -90,7 +91,7 @@ func (h *harness) task(command string) trainyard.Task {
 		Hi:      1,
 		Nodes:   1,
 		Grace:   10 * time.Second,
-		Run:     trainyard.Run{Command: command, Dir: h.TempDir(), LogDir: h.TempDir()},
+		Run:     trainyard.Run{Command: command, Dir: dir, LogDir: h.TempDir(), Root: filepath.Dir(dir)},
 	}
 }
 
