@@ -67,10 +67,15 @@ type Task struct {
 	Timeout      time.Duration         `json:"timeout,omitempty"` // of the user's process; 0: none
 	Grace        time.Duration         `json:"grace"`             // between SIGTERM and SIGKILL
 	Resources    Resources             `json:"resources"`         // what it may use; zero fields are not limited
+	ShmSize      string                `json:"shmSize,omitempty"` // of /dev/shm in a container, as in JobResources: "2g"
+	DockerArgs   string                `json:"dockerArgs,omitempty"`
 
 	Stop Class `json:"stop,omitempty"` // not empty: end it, for this reason
 
 	Contained bool `json:"contained,omitempty"` // the driver brings the environment (an image); set on the node before staging
+
+	Server string `json:"server,omitempty"` // URL in Env at which the task reaches the server; a node that knows a better one puts it in
+	CA     string `json:"ca,omitempty"`     // PEM of the authority to trust there, for what stages itself
 	Run Run `json:"run,omitzero"` // filled in on the node by staging; drivers read this
 }
 

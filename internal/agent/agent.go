@@ -53,7 +53,7 @@ type Stager interface {
 // ErrOrphan is what Run returns when the server has not been heard for Config.OrphanAfter and nothing has run for that long.
 var ErrOrphan = errors.New("the server was not heard of, and nothing runs here")
 
-// Config is what an agent needs. Node, Link, Driver, Stage and Dir are required.
+// Config is what an agent needs. Node, Link, Driver, Stage (unless SelfStaged) and Dir are required.
 type Config struct {
 	Node      trainyard.NodeID
 	JoinToken string
@@ -68,6 +68,10 @@ type Config struct {
 	Hide    []string // paths that no task may reach
 	Log     *slog.Logger
 
+	SelfStaged bool   // the driver's engine stages tasks where it runs them (target.Kind.SelfStaged): Stage is not used
+	Server     string // URL at which tasks here reach the server; "": the one that they come with
+	CA         string // PEM of the authority to trust there, for tasks that stage themselves
+
 	OrphanAfter time.Duration // no word from the server and no work for this long: Run returns ErrOrphan. 0: never
 	KillAfter   time.Duration // no word from the server for this long: tasks are ended as lost. 0: never, tasks go on by themselves
 }
@@ -77,7 +81,7 @@ func (c *Config) Validate() error {
 	switch {
 	case c.Node == "":
 		return trainyard.Invalid("the agent has no node ID")
-	case c.Link == nil, c.Driver == nil, c.Stage == nil:
+	case c.Link == nil, c.Driver == nil, c.Stage == nil && !c.SelfStaged:
 		return trainyard.Invalid("the agent of node %q lacks its link, driver or staging", c.Node)
 	case c.Dir == "":
 		return trainyard.Invalid("the agent of node %q has no folder", c.Node)
@@ -110,6 +114,9 @@ func New(cfg Config) *Agent {
 		a.log = slog.New(slog.DiscardHandler)
 	}
 	a.log = a.log.With("node", cfg.Node)
+	if cfg.SelfStaged {
+		a.cfg.Stage = elsewhere{}
+	}
 	a.leases.init()
 	a.reports = newReporter()
 	a.sights = &watcher{kick: make(chan struct{}, 1)}

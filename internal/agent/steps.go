@@ -4,64 +4,11 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"runtime"
 	"slices"
 	"time"
 
 	"github.com/trainyard/trainyard"
 )
-
-// stage has everything that the task needs brought on to the node, and writes down that it is there. A result means that the task ends
-// here.
-func (k *task) stage(ctx context.Context) *trainyard.Result {
-	if k.asked() != "" {
-		return k.ended("before it began")
-	}
-	if k.adopted { // it may have been put elsewhere meanwhile
-		if k.a.mayStart(ctx) != nil {
-			return &trainyard.Result{}
-		}
-	} else if err := k.save(); err != nil { // whoever comes after a crash must know what to clear away
-		return failed(err, trainyard.ClassStart)
-	}
-	k.change(soon, func(r *trainyard.TaskReport) { r.State = trainyard.TaskStaging })
-	t, err := k.prepare(ctx)
-	switch {
-	case ctx.Err() != nil:
-		return &trainyard.Result{}
-	case k.asked() != "":
-		return k.ended("before it began")
-	case err != nil:
-		return failed(err, trainyard.ClassData)
-	}
-	t.Run.Hide = append(t.Run.Hide, k.a.cfg.Hide...)
-	if err := launch(&t, runtime.GOOS); err != nil {
-		return failed(err, trainyard.ClassUser)
-	}
-	k.mu.Lock()
-	k.kept.Task, k.kept.Staged, k.kept.Spans = t, true, k.report.Spans
-	k.mu.Unlock()
-	if err := k.save(); err != nil {
-		return failed(err, trainyard.ClassStart)
-	}
-	return nil
-}
-
-// prepare calls the stager until it is done or fails for good, ctx is done, or the task is asked to end.
-func (k *task) prepare(ctx context.Context) (trainyard.Task, error) {
-	ctx, cancel := k.untilStopped(ctx)
-	defer cancel()
-	var tries backoff
-	for {
-		t, err := k.a.cfg.Stage.Prepare(ctx, k.kept.Task, progress{k})
-		if err == nil || ctx.Err() != nil || !passing(err) {
-			return t, err
-		}
-		k.a.log.Warn("prepare task", "task", k.id, "err", err)
-		k.change(soon, func(r *trainyard.TaskReport) { r.Spans, r.Progress = nil, "trying again: "+err.Error() })
-		pause(ctx, tries.next())
-	}
-}
 
 // begin sees to it that the task's process has begun, exactly once. A result means that it has not and will not.
 func (k *task) begin(ctx context.Context) *trainyard.Result {
@@ -80,22 +27,39 @@ func (k *task) begin(ctx context.Context) *trainyard.Result {
 	if ctx.Err() != nil {
 		return &trainyard.Result{}
 	}
-	k.change(atOnce, func(r *trainyard.TaskReport) {
-		r.State, r.Progress = trainyard.TaskRunning, ""
-		start := time.Now() // a look will say it more exactly
-		if k.sight.seen != nil && !k.sight.seen.Started.IsZero() {
-			start = k.sight.seen.Started
-		}
-		r.Spans = setSpan(r.Spans, trainyard.Span{Name: trainyard.SpanUser, Start: start})
-	})
+	if !k.a.cfg.SelfStaged { // an engine may make it wait: a look will say when it runs
+		k.runs(k.sightOf())
+	}
 	t := &k.kept.Task
 	k.pump.add(&tail{name: stdLog(t), asked: !k.adopted, open: func(ctx context.Context, from int64) (io.ReadCloser, error) {
 		return k.a.cfg.Driver.Logs(ctx, k.id, from)
 	}})
+	if k.a.cfg.SelfStaged { // the other processes' logs are brought home from where they run
+		return nil
+	}
 	for _, file := range processLogs(t) {
 		k.pump.add(k.fileTail(t.Run.LogDir, file, "user_logs/"+file))
 	}
 	return nil
+}
+
+// sightOf is what the last look saw.
+func (k *task) sightOf() *trainyard.Observation {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.sight.seen
+}
+
+// runs reports that the process has begun.
+func (k *task) runs(seen *trainyard.Observation) {
+	k.change(atOnce, func(r *trainyard.TaskReport) {
+		r.State, r.Progress = trainyard.TaskRunning, ""
+		start := time.Now() // a look will say it more exactly
+		if seen != nil && !seen.Started.IsZero() {
+			start = seen.Started
+		}
+		r.Spans = setSpan(r.Spans, trainyard.Span{Name: trainyard.SpanUser, Start: start})
+	})
 }
 
 // hasBegun asks the driver, with a look that begins now.
@@ -120,17 +84,21 @@ func (k *task) follow(ctx context.Context) trainyard.Result {
 	limit, retry := stoppedTimer(), stoppedTimer()
 	defer limit.Stop()
 	defer retry.Stop()
-	timed := t.Timeout == 0
+	timed := t.Timeout == 0 || k.a.cfg.SelfStaged // what stages itself keeps its own time: only it knows when the process began
 	for {
 		if s := k.looked(); s.look > after {
 			if s.seen == nil {
 				return k.lost(ctx)
 			}
-			k.note(s.seen)
+			if s.seen.State == trainyard.TaskStaging {
+				k.waits(s.seen.Progress)
+			} else {
+				k.note(s.seen)
+			}
 			if s.seen.State == trainyard.TaskEnded {
 				return k.result(s.seen)
 			}
-			if !timed {
+			if !timed && s.seen.State == trainyard.TaskRunning {
 				timed = true
 				began := s.seen.Started
 				if began.IsZero() {
@@ -171,8 +139,21 @@ func (k *task) end(ctx context.Context) (again time.Duration) {
 	return grace + 10*time.Second
 }
 
+// waits reports why an engine has not started the process yet.
+func (k *task) waits(why string) {
+	k.mu.Lock()
+	known := k.report.Progress == why
+	k.mu.Unlock()
+	if !known {
+		k.change(soon, func(r *trainyard.TaskReport) { r.Progress = why })
+	}
+}
+
 // note puts what a look saw of the running task into the report.
 func (k *task) note(seen *trainyard.Observation) {
+	if k.state().Rank() < trainyard.TaskRunning.Rank() && seen.State == trainyard.TaskRunning {
+		k.runs(seen)
+	}
 	k.mu.Lock()
 	known := seen.Note == "" || slices.Contains(k.report.Warnings, seen.Note)
 	spans := k.report.Spans
@@ -220,6 +201,10 @@ func (k *task) result(seen *trainyard.Observation) trainyard.Result {
 	}
 	k.change(soon, func(r *trainyard.TaskReport) {
 		r.State = trainyard.TaskUploading
+		if len(seen.Spans) > 0 {
+			r.Spans = slices.Clone(seen.Spans)
+			return
+		}
 		if i := len(r.Spans) - 1; i >= 0 && r.Spans[i].Name == trainyard.SpanUser {
 			r.Spans[i].End = end
 		}

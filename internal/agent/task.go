@@ -90,7 +90,7 @@ func differ(a, b *trainyard.Observation) bool {
 	if a == nil || b == nil {
 		return a != b
 	}
-	return a.State != b.State || a.Note != b.Note || !a.Started.Equal(b.Started)
+	return a.State != b.State || a.Note != b.Note || a.Progress != b.Progress || !a.Started.Equal(b.Started)
 }
 
 // expect asks for a look that begins after now, and returns the number of the last one that did not.

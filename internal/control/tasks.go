@@ -56,7 +56,7 @@ func (c *Control) makeTask(ctx context.Context, ref store.TaskRef, rt *trainyard
 		Command: j.Spec.Command, Env: env, Distribution: j.Spec.Distribution,
 		CodeKey: j.Plan.CodeKey, CodeHash: j.Plan.CodeHash, Environment: j.Plan.Environment,
 		Inputs: j.Plan.Inputs, Outputs: j.Plan.Outputs, Artifacts: artifacts(j.Scope, j.Name).Key(),
-		Timeout: j.Plan.Timeout, Grace: grace, Stop: rt.StopWhy,
+		Timeout: j.Plan.Timeout, Grace: grace, Stop: rt.StopWhy, Server: c.URL(),
 	}
 	for i := range a.Tasks {
 		host := "127.0.0.1"

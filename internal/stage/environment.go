@@ -23,7 +23,10 @@ const installed = "env"
 // stageEnvironment finds or builds the task's environment, and puts the task's own Python on top of it.
 func (s *Stager) stageEnvironment(ctx context.Context, t trainyard.Task, w *work) error {
 	plan := t.Environment
-	if !isBuilt(plan) {
+	if isContext(t) {
+		return s.stageContext(ctx, plan, w)
+	}
+	if !isBuilt(t) {
 		return nil
 	}
 	return w.span(trainyard.SpanEnvironment, func() (string, error) {
@@ -39,6 +42,31 @@ func (s *Stager) stageEnvironment(ctx context.Context, t trainyard.Task, w *work
 		note := noteOf(g, fmt.Sprintf("built in %.1f s", g.rec.Took.Seconds()))
 		return strings.Join(slices.DeleteFunc([]string{note, g.rec.Note}, func(s string) bool { return s == "" }), "; "), nil
 	})
+}
+
+// stageContext brings the files that an image is built from.
+func (s *Stager) stageContext(ctx context.Context, plan *trainyard.EnvironmentPlan, w *work) error {
+	g, err := s.data.get(ctx, order{
+		key: keyOf("context", plan.Hash), what: "build context of " + plan.Name, task: w.folder, good: unaltered,
+		wait: func() { w.say("waiting for another job's download of the build context") },
+		build: func(ctx context.Context, dir string) (record, error) {
+			w.say("downloading the build context of %s", plan.Name)
+			objects, _, err := s.blobObjects(ctx, plan.Context)
+			if err == nil && len(objects) == 0 {
+				err = fault(trainyard.ClassEnvironment, "environment %q: its build context is not in the server's store; create the environment again", plan.Name)
+			}
+			if err != nil {
+				return record{}, err
+			}
+			return s.fetch(ctx, dir, objects, func(done, total int64) { w.say("downloading the build context: %s of %s", sized(done), sized(total)) })
+		},
+	})
+	if err != nil {
+		return s.local(err, trainyard.ClassEnvironment, s.data.dir, 0)
+	}
+	w.facts.Marks = append(w.facts.Marks, g.mark)
+	w.facts.Context = g.dir
+	return nil
 }
 
 // sharedLayer stands on a built environment. One that conda built has an interpreter of its own, which sees its packages by itself.

@@ -19,12 +19,14 @@ import (
 
 // facts is staged.json: what a prepared task got, without anything secret. It is written last.
 type facts struct {
-	Inputs map[string]string       `json:"inputs,omitempty"` // paths of data
-	Before map[string][]fileRecord `json:"before,omitempty"` // inputs that will be written back, as they were
-	Layer  *layer                  `json:"layer,omitempty"`  // nil: the node's own Python
-	Vars   map[string]string       `json:"vars,omitempty"`   // variables of the environment's file
-	Marks  []string                `json:"marks,omitempty"`  // on the cache, taken back by Remove
-	Spans  []trainyard.Span        `json:"spans,omitempty"`
+	Inputs  map[string]string       `json:"inputs,omitempty"`  // paths of data
+	Shared  []string                `json:"shared,omitempty"`  // of what it reads in the cache
+	Context string                  `json:"context,omitempty"` // folder of the build context of its image
+	Before  map[string][]fileRecord `json:"before,omitempty"`  // inputs that will be written back, as they were
+	Layer   *layer                  `json:"layer,omitempty"`   // nil: the node's own Python
+	Vars    map[string]string       `json:"vars,omitempty"`    // variables of the environment's file
+	Marks   []string                `json:"marks,omitempty"`   // on the cache, taken back by Remove
+	Spans   []trainyard.Span        `json:"spans,omitempty"`
 }
 
 // work is one Prepare under way.
@@ -109,7 +111,7 @@ func (s *Stager) prepared(ctx context.Context, t trainyard.Task, folder string, 
 
 // isPlain says whether the task needs nothing but folders. Those are made without a note of it: to make them again harms nothing.
 func isPlain(t trainyard.Task) bool {
-	return t.CodeKey == "" && !isBuilt(t.Environment) && !slices.ContainsFunc(slices.Collect(maps.Values(t.Inputs)), isData)
+	return t.CodeKey == "" && !isBuilt(t) && !isContext(t) && !slices.ContainsFunc(slices.Collect(maps.Values(t.Inputs)), isData)
 }
 
 // isData says whether an input is bytes that this node must have.
@@ -117,9 +119,14 @@ func isData(in trainyard.TaskInput) bool {
 	return in.Type != literal && !in.Missing && !strings.EqualFold(in.Mode, modeDirect)
 }
 
-// isBuilt says whether an environment names packages. Else it is the node's Python as it is.
-func isBuilt(plan *trainyard.EnvironmentPlan) bool {
-	return plan != nil && strings.TrimSpace(plan.CondaFile) != ""
+// isBuilt says whether the task's environment names packages, and is built here. Else it is the node's Python as it is, or the driver's.
+func isBuilt(t trainyard.Task) bool {
+	return t.Environment != nil && !t.Contained && strings.TrimSpace(t.Environment.CondaFile) != ""
+}
+
+// isContext says whether the driver builds the task's image from files that it must have here.
+func isContext(t trainyard.Task) bool {
+	return t.Environment != nil && t.Contained && t.Environment.Context != ""
 }
 
 // makeFolders makes the folders that every task has. Those that are there stay as they are.

@@ -89,6 +89,10 @@ func (s *Stager) run(ctx context.Context, t trainyard.Task, folder string, f fac
 	}
 	maps.Copy(env, f.Vars)
 	maps.Copy(env, t.Env)
+	run := trainyard.Run{Command: command, Dir: dir, Env: env, LogDir: filepath.Join(folder, logsPart), Root: folder, Shared: f.Shared, Context: f.Context}
+	if t.Contained {
+		return run, nil
+	}
 	layer := f.Layer
 	if layer == nil {
 		if layer, err = s.nodeLayer(ctx); err != nil {
@@ -98,7 +102,7 @@ func (s *Stager) run(ctx context.Context, t trainyard.Task, folder string, f fac
 	if layer != nil {
 		layer.enter(filepath.Join(folder, pythonPart), env)
 	}
-	return trainyard.Run{Command: command, Dir: dir, Env: env, LogDir: filepath.Join(folder, logsPart)}, nil
+	return run, nil
 }
 
 // lookup finds what an expression in a command means.
