@@ -69,6 +69,7 @@ type Task struct {
 	Resources    Resources             `json:"resources"`         // what it may use; zero fields are not limited
 	ShmSize      string                `json:"shmSize,omitempty"` // of /dev/shm in a container, as in JobResources: "2g"
 	DockerArgs   string                `json:"dockerArgs,omitempty"`
+	InstanceType string                `json:"instanceType,omitempty"` // as in JobResources, for engines that have such; "": the compute's default
 
 	Stop Class `json:"stop,omitempty"` // not empty: end it, for this reason
 
@@ -76,6 +77,7 @@ type Task struct {
 
 	Server string `json:"server,omitempty"` // URL in Env at which the task reaches the server; a node that knows a better one puts it in
 	CA     string `json:"ca,omitempty"`     // PEM of the authority to trust there, for what stages itself
+	Token  string `json:"token,omitempty"`  // of the job, for what stages itself
 	Run Run `json:"run,omitzero"` // filled in on the node by staging; drivers read this
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -106,15 +107,11 @@ type nodeConfig struct {
 	Log       *slog.Logger
 }
 
-// hostNode runs a node's agent with the process driver until ctx is done; its tasks go on.
+// hostNode runs a node's agent until ctx is done; its tasks go on.
 func hostNode(ctx context.Context, n nodeConfig) error {
-	cfg := targets()[0].New()
-	if err := cfg.Validate(); err != nil {
-		return err
-	}
-	driver, err := cfg.Open(ctx, target.Env{Dir: filepath.Join(n.Dir, "tasks"), Limit: n.Limit, Group: n.Group, Log: n.Log})
+	driver, err := openDrivers(ctx, target.Env{Dir: filepath.Join(n.Dir, "tasks"), Limit: n.Limit, Group: n.Group, Log: n.Log})
 	if err != nil {
-		return fmt.Errorf("open target %s: %w", targets()[0].Name, err)
+		return err
 	}
 	if c, ok := driver.(io.Closer); ok {
 		defer c.Close()
@@ -136,6 +133,52 @@ func hostNode(ctx context.Context, n nodeConfig) error {
 		Node: n.ID, JoinToken: n.JoinToken, Link: n.Link, Driver: driver, Stage: st, Dir: filepath.Join(n.Dir, "agent"),
 		Address: n.Address, Version: version(), Notes: notes, Hide: n.Hide, Log: n.Log, OrphanAfter: n.Orphan,
 	}).Run(ctx)
+}
+
+// openDrivers opens what runs tasks on a machine: processes, and the engines that the machine has.
+func openDrivers(ctx context.Context, env target.Env) (target.Driver, error) {
+	all := &target.Several{}
+	for i, kind := range targets() {
+		if kind.SelfStaged {
+			continue
+		}
+		e := env
+		if i > 0 {
+			e.Dir += "-" + kind.Name
+		}
+		d, err := openDriver(ctx, kind, nil, e)
+		switch {
+		case i == 0 && err == nil:
+			all.First = d
+		case err == nil:
+			all.Others = append(all.Others, d)
+		case i > 0 && trainyard.CodeOf(err) == trainyard.CodeUnsupported: // the machine has no such engine
+		default:
+			return nil, err
+		}
+	}
+	if len(all.Others) == 0 {
+		return all.First, nil
+	}
+	return all, nil
+}
+
+// openDriver opens one kind with its settings, JSON or nothing.
+func openDriver(ctx context.Context, kind target.Kind, settings json.RawMessage, env target.Env) (target.Driver, error) {
+	cfg := kind.New()
+	if len(settings) > 0 {
+		if err := json.Unmarshal(settings, cfg); err != nil {
+			return nil, trainyard.Invalid("the settings of target %s cannot be read: %v", kind.Name, err)
+		}
+	}
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	d, err := cfg.Open(ctx, env)
+	if err != nil {
+		return nil, fmt.Errorf("open target %s: %w", kind.Name, err)
+	}
+	return d, nil
 }
 
 // version is the program's version as the Go toolchain recorded it.

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"context"
 	"net/http"
 	"strings"
 
 	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/agentlink"
 	"github.com/trainyard/trainyard/internal/blobrest"
 	"github.com/trainyard/trainyard/internal/control"
 	"github.com/trainyard/trainyard/internal/identity"
@@ -37,6 +39,32 @@ func blobAllow(id *identity.Service, auth authenticate) func(r *http.Request, pe
 		}
 		return id.Allow(who, verb, keyScope(key), trainyard.KindDatastore, key)
 	}
+}
+
+// jobLink is what a job may do with the bytes at the agents' door: read its workspace's data, write what is its own.
+type jobLink struct {
+	*control.Control
+	id *identity.Service
+}
+
+var _ agentlink.Jobs = jobLink{}
+
+// MayRead lets a live job read its workspace.
+func (l jobLink) MayRead(ctx context.Context, who trainyard.User, key string) error {
+	if err := l.JobLives(ctx, who); err != nil {
+		return err
+	}
+	return l.id.Allow(who, identity.Read, keyScope(key), trainyard.KindDatastore, key)
+}
+
+// MayWrite lets a live job write its artifacts and outputs.
+func (l jobLink) MayWrite(ctx context.Context, who trainyard.User, key string) error {
+	for _, own := range l.JobKeys(who) {
+		if key == own || strings.HasPrefix(key, strings.TrimSuffix(own, "/")+"/") {
+			return nil
+		}
+	}
+	return trainyard.Errorf(trainyard.CodeForbidden, "job %q may not write %q: it may write its artifacts and its outputs, while it runs", who.Job, key)
 }
 
 // keyScope is the workspace whose bytes a key names: of a datastore's container (trainyard.DataPath.Container), or of the files of a

@@ -48,6 +48,7 @@ func newRoot(a *app) *cobra.Command {
 		newVersionCommand(a),
 		newServerCommand(),
 		newAgentCommand(),
+		newTaskCommand(),
 	}
 	for _, c := range commands {
 		if c.Name() == "server" {

@@ -149,7 +149,7 @@ func serve(ctx context.Context, cfg *serverConfig) error {
 	// Doors.
 	auth := whileItLives(id, will)
 	mux := http.NewServeMux()
-	mux.Handle("/agent/", agentlink.Handler(agentlink.Config{Server: will, Auth: id.Check, Log: cfg.Log}))
+	mux.Handle("/agent/", agentlink.Handler(agentlink.Config{Server: will, Jobs: jobLink{will, id}, Auth: id.Check, Log: cfg.Log}))
 	blobs := blobrest.New(blobrest.Config{Blobs: bytes, Signer: signer, Allow: blobAllow(id, auth), Log: cfg.Log})
 	mux.Handle("/blob/", http.StripPrefix("/blob", blobs))
 	runs := history.New(history.Config{Runs: control.Runs{Control: will}, Signer: signer, Allow: historyAllow(id, auth), Log: cfg.Log,

@@ -21,9 +21,11 @@ import (
 // DialConfig is what an agent needs to reach its server. URL and Node are required.
 type DialConfig struct {
 	URL       string // https://HOST:PORT; plain http only to loopback
-	CAFile    string // PEM of the authority to trust; empty: the system's
+	CAFile    string // PEM file of the authority to trust; empty: the system's
+	CA        string // the same as text, where there is no file
 	Node      trainyard.NodeID
 	JoinToken string // for Join, where NodeInfo carries none
+	Token     string // speaks for a job instead: for its task's bytes and logs alone, without joining
 }
 
 // Client is the agent's end. It connects when it is first used, and again whenever the connection is gone. A server that cannot be
@@ -48,12 +50,16 @@ func dial(c DialConfig, limits times) (*Client, error) {
 	if u.Scheme == "http" && !loopback(u.Hostname()) {
 		return nil, trainyard.Invalid("%q would send tokens and data in the clear: use https, or http on loopback", c.URL)
 	}
-	t, err := transport(c.CAFile, limits)
+	t, err := transport(c, limits)
 	if err != nil {
 		return nil, err
 	}
-	return &Client{base: strings.TrimRight(c.URL, "/") + "/agent/v1", node: c.Node, join: c.JoinToken, times: limits,
-		http: &http.Client{Transport: t}}, nil
+	client := &Client{base: strings.TrimRight(c.URL, "/") + "/agent/v1", node: c.Node, join: c.JoinToken, times: limits,
+		http: &http.Client{Transport: t}}
+	if c.Token != "" {
+		client.token.Store(&c.Token)
+	}
+	return client, nil
 }
 
 // Close lets go of idle connections.

@@ -31,9 +31,19 @@ type Server interface {
 	Put(ctx context.Context, key string, r io.Reader) error
 }
 
+// Jobs is what tasks that stage themselves, without a node's agent, may do with their job's token.
+type Jobs interface {
+	// MayRead and MayWrite refuse keys that are not the job's to read or write, and jobs that are over.
+	MayRead(ctx context.Context, who trainyard.User, key string) error
+	MayWrite(ctx context.Context, who trainyard.User, key string) error
+	// AppendOwn is Server.Append for a task of the job.
+	AppendOwn(ctx context.Context, who trainyard.User, task trainyard.TaskID, name string, offset int64, data []byte) (size int64, err error)
+}
+
 // Config is what the server's end works with. Server and Auth are required.
 type Config struct {
 	Server Server
+	Jobs   Jobs                                       // nil: jobs' tokens are refused
 	Auth   func(token string) (trainyard.User, error) // who a bearer token speaks for
 	Log    *slog.Logger                               // nil: silent
 }
@@ -63,25 +73,48 @@ func Handler(c Config) http.Handler {
 	mux.HandleFunc("POST /agent/v1/join", h.join)
 	mux.HandleFunc("GET /agent/v1/nodes/{node}/wanted", h.asNode(h.wanted))
 	mux.HandleFunc("POST /agent/v1/nodes/{node}/report", h.asNode(h.report))
-	mux.HandleFunc("POST /agent/v1/nodes/{node}/log", h.asNode(h.append))
-	mux.HandleFunc("GET /agent/v1/nodes/{node}/blobs", h.asNode(h.list))
-	mux.HandleFunc("GET /agent/v1/nodes/{node}/blob", h.asNode(h.open))
-	mux.HandleFunc("PUT /agent/v1/nodes/{node}/blob", h.asNode(h.put))
+	mux.HandleFunc("POST /agent/v1/nodes/{node}/log", h.asEither(h.append, h.appendOwn))
+	mux.HandleFunc("GET /agent/v1/nodes/{node}/blobs", h.asEither(h.list, h.asJob("prefix", Jobs.MayRead, h.list)))
+	mux.HandleFunc("GET /agent/v1/nodes/{node}/blob", h.asEither(h.open, h.asJob("key", Jobs.MayRead, h.open)))
+	mux.HandleFunc("PUT /agent/v1/nodes/{node}/blob", h.asEither(h.put, h.asJob("key", Jobs.MayWrite, h.put)))
 	return mux
 }
 
+type nodeFunc func(w http.ResponseWriter, r *http.Request, node trainyard.NodeID) error
+type jobFunc func(w http.ResponseWriter, r *http.Request, who trainyard.User) error
+
 // asNode lets only the node's own token through.
-func (h handler) asNode(do func(w http.ResponseWriter, r *http.Request, node trainyard.NodeID) error) http.HandlerFunc {
+func (h handler) asNode(do nodeFunc) http.HandlerFunc { return h.asEither(do, nil) }
+
+// asJob lets a job do what it may do with the key that the query names.
+func (h handler) asJob(name string, may func(Jobs, context.Context, trainyard.User, string) error, do nodeFunc) jobFunc {
+	return func(w http.ResponseWriter, r *http.Request, who trainyard.User) error {
+		k, err := key(r, name)
+		if err == nil {
+			err = may(h.Jobs, r.Context(), who, k)
+		}
+		if err != nil {
+			return err
+		}
+		return do(w, r, "")
+	}
+}
+
+// asEither lets the node's own token through, and a job's to what is for jobs.
+func (h handler) asEither(do nodeFunc, own jobFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		node := trainyard.NodeID(r.PathValue("node"))
 		token, _ := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(stall)) // longer than a long poll; not every writer can
 		who, err := h.Auth(token)
-		if err == nil && (who.Role != trainyard.RoleAgent || who.Node != node || node == "") {
-			err = trainyard.Errorf(trainyard.CodeForbidden, "this token does not speak for node %q", node)
-		}
-		if err == nil {
+		switch {
+		case err != nil:
+		case who.Role == trainyard.RoleAgent && who.Node == node && node != "":
 			err = do(w, r, node)
+		case who.Role == trainyard.RoleJob && own != nil && h.Jobs != nil:
+			err = own(w, r, who)
+		default:
+			err = trainyard.Errorf(trainyard.CodeForbidden, "this token does not speak for node %q", node)
 		}
 		if err != nil {
 			h.fail(w, r, err)
@@ -179,6 +212,19 @@ func (h handler) append(w http.ResponseWriter, r *http.Request, node trainyard.N
 	if err != nil {
 		return err
 	}
+	return addLog(w, r, func(task trainyard.TaskID, name string, offset int64, data []byte) (int64, error) {
+		return h.Server.Append(r.Context(), node, epoch, task, name, offset, data)
+	})
+}
+
+func (h handler) appendOwn(w http.ResponseWriter, r *http.Request, who trainyard.User) error {
+	return addLog(w, r, func(task trainyard.TaskID, name string, offset int64, data []byte) (int64, error) {
+		return h.Jobs.AppendOwn(r.Context(), who, task, name, offset, data)
+	})
+}
+
+// addLog reads what a request adds to which log.
+func addLog(w http.ResponseWriter, r *http.Request, add func(task trainyard.TaskID, name string, offset int64, data []byte) (int64, error)) error {
 	offset, err := position(r)
 	if err != nil {
 		return err
@@ -188,7 +234,7 @@ func (h handler) append(w http.ResponseWriter, r *http.Request, node trainyard.N
 		return err
 	}
 	q := r.URL.Query()
-	size, err := h.Server.Append(r.Context(), node, epoch, trainyard.TaskID(q.Get("task")), q.Get("name"), offset, data)
+	size, err := add(trainyard.TaskID(q.Get("task")), q.Get("name"), offset, data)
 	if err != nil {
 		return err
 	}

@@ -19,7 +19,7 @@ import (
 
 // transport is one HTTP/2 connection over TLS, or a few of HTTP/1.1 on loopback. A connection whose other end is gone is noticed by
 // pings, not by waiting.
-func transport(caFile string, limits times) (*http.Transport, error) {
+func transport(c DialConfig, limits times) (*http.Transport, error) {
 	t := &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
 		DialContext:           (&net.Dialer{Timeout: limits.dial, KeepAlive: limits.ping}).DialContext,
@@ -33,16 +33,19 @@ func transport(caFile string, limits times) (*http.Transport, error) {
 		HTTP2: &http.HTTP2Config{SendPingTimeout: limits.ping, PingTimeout: limits.dial,
 			MaxReceiveBufferPerStream: 4 << 20, MaxReceiveBufferPerConnection: 16 << 20},
 	}
-	if caFile == "" {
+	if c.CAFile == "" && c.CA == "" {
 		return t, nil
 	}
-	pem, err := os.ReadFile(caFile)
-	if err != nil {
-		return nil, fmt.Errorf("read the server's CA certificate: %w", err)
+	pem := []byte(c.CA)
+	if c.CAFile != "" {
+		var err error
+		if pem, err = os.ReadFile(c.CAFile); err != nil {
+			return nil, fmt.Errorf("read the server's CA certificate: %w", err)
+		}
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(pem) {
-		return nil, trainyard.Invalid("%s holds no certificate", caFile)
+		return nil, trainyard.Invalid("the server's CA certificate (%s) holds no certificate", c.CAFile)
 	}
 	t.TLSClientConfig.RootCAs = pool
 	return t, nil

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/trainyard/trainyard"
@@ -216,6 +217,34 @@ func (c *Control) Append(ctx context.Context, node trainyard.NodeID, epoch int64
 		}
 	}
 	return 0, trainyard.NotFound("task %q is not one of node %q", id, node)
+}
+
+// AppendOwn adds to a log of a task of the job whose token asks.
+func (c *Control) AppendOwn(ctx context.Context, who trainyard.User, id trainyard.TaskID, name string, offset int64, data []byte) (int64, error) {
+	key := trainyard.MakeJobKey(who.Scope, who.Job)
+	j, live := c.Store.LiveJob(key)
+	if !live || id.Job() != key || findTask(j, id) == nil {
+		return 0, trainyard.Errorf(trainyard.CodeForbidden, "task %q is not one of job %q that runs", id, who.Job)
+	}
+	return c.Output.Append(ctx, who.Scope, who.Job, name, offset, data)
+}
+
+// JobKeys lists the blob prefixes that a live job's token may write below: its artifacts and outputs, and inputs mounted for writing.
+func (c *Control) JobKeys(who trainyard.User) []string {
+	j, live := c.Store.LiveJob(trainyard.MakeJobKey(who.Scope, who.Job))
+	if !live {
+		return nil
+	}
+	keys := []string{artifacts(j.Scope, j.Name).Key()}
+	for _, out := range j.Plan.Outputs {
+		keys = append(keys, out.Key)
+	}
+	for _, in := range j.Plan.Inputs {
+		if in.Key != "" && strings.EqualFold(in.Mode, "ReadWriteMount") {
+			keys = append(keys, in.Key)
+		}
+	}
+	return keys
 }
 
 // Open, List and Put let a node fetch and store bytes.

@@ -45,7 +45,7 @@ func (c *Control) forgetTask(id trainyard.TaskID) {
 
 func (c *Control) makeTask(ctx context.Context, ref store.TaskRef, rt *trainyard.RunTask, n *trainyard.Node) (*trainyard.Task, error) {
 	j, a := ref.Job, &ref.Job.Status.Attempts[ref.Attempt]
-	env, err := c.taskEnv(j)
+	env, token, err := c.taskEnv(j)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +56,8 @@ func (c *Control) makeTask(ctx context.Context, ref store.TaskRef, rt *trainyard
 		Command: j.Spec.Command, Env: env, Distribution: j.Spec.Distribution,
 		CodeKey: j.Plan.CodeKey, CodeHash: j.Plan.CodeHash, Environment: j.Plan.Environment,
 		Inputs: j.Plan.Inputs, Outputs: j.Plan.Outputs, Artifacts: artifacts(j.Scope, j.Name).Key(),
-		Timeout: j.Plan.Timeout, Grace: grace, Stop: rt.StopWhy, Server: c.URL(),
+		Timeout: j.Plan.Timeout, Grace: grace, Stop: rt.StopWhy,
+		Server: c.URL(), Token: token,
 	}
 	for i := range a.Tasks {
 		host := "127.0.0.1"
@@ -83,17 +84,16 @@ func artifacts(s trainyard.Scope, job string) trainyard.DataPath {
 	return trainyard.DataPath{Scope: s, Datastore: trainyard.ArtifactDatastore, Path: "ExperimentRun/dcid." + job}
 }
 
-// taskEnv is the environment that Azure ML gives a job, plus the job's own variables, which win.
-func (c *Control) taskEnv(j *trainyard.Job) (map[string]string, error) {
+// taskEnv is the environment that Azure ML gives a job, plus the job's own variables, which win, and the job's token.
+func (c *Control) taskEnv(j *trainyard.Job) (env map[string]string, token string, err error) {
 	who := trainyard.User{Name: "job " + j.Name, Role: trainyard.RoleJob, Scope: j.Scope, Job: j.Name}
 	life := 22 * 24 * time.Hour // a job lives 21 days at most
-	token, err := c.Tokens.Mint(who, "job", life)
-	if err != nil {
-		return nil, err
+	if token, err = c.Tokens.Mint(who, "job", life); err != nil {
+		return nil, "", err
 	}
 	base, ws := c.URL(), j.Scope.ID()
 	experiment := j.Spec.ExperimentName
-	env := map[string]string{
+	env = map[string]string{
 		"AZUREML_RUN_ID": j.Name, "AZUREML_ROOT_RUN_ID": j.Name, "AZUREML_RUN_TOKEN": token,
 		"AZUREML_RUN_TOKEN_EXPIRY": strconv.FormatInt(c.Now().Add(life).Unix(), 10),
 		"AZUREML_ARM_SUBSCRIPTION": j.Scope.Subscription, "AZUREML_ARM_RESOURCEGROUP": j.Scope.ResourceGroup,
@@ -107,7 +107,7 @@ func (c *Control) taskEnv(j *trainyard.Job) (map[string]string, error) {
 		"DEFAULT_IDENTITY_CLIENT_ID": "trainyard",
 	}
 	maps.Copy(env, j.Spec.EnvironmentVariables)
-	return env, nil
+	return env, token, nil
 }
 
 // findTask is the task of that ID in the job's current attempt.

@@ -1,0 +1,230 @@
+package target
+
+import (
+	"context"
+	"errors"
+	"io"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/trainyard/trainyard"
+)
+
+// Several is the drivers of one place as one: a task goes to the first of Others that says it Contains it, and else to First. A driver
+// whose engine is away is no reason to stop watching the others' tasks: what it was last seen to hold stands until it is back.
+type Several struct {
+	First  Driver
+	Others []Driver
+
+	once    sync.Once
+	changed chan struct{}
+	closing chan struct{}
+	waits   sync.WaitGroup
+
+	mu    sync.Mutex
+	owner map[trainyard.TaskID]Driver
+	seen  map[Driver]map[trainyard.TaskID]trainyard.Observation // last whole view; nil: none yet
+}
+
+var (
+	_ Driver   = (*Several)(nil)
+	_ Watcher  = (*Several)(nil)
+	_ Preparer = (*Several)(nil)
+	_ Closer   = (*Several)(nil)
+)
+
+func (s *Several) all() []Driver { return append([]Driver{s.First}, s.Others...) }
+
+// of is the driver for a task that has not begun.
+func (s *Several) of(t trainyard.Task) Driver {
+	for _, d := range s.Others {
+		if p, ok := d.(Preparer); ok && p.Contains(t) {
+			return d
+		}
+	}
+	return s.First
+}
+
+// owners are the drivers that may hold a task: one, or all when nobody knows.
+func (s *Several) owners(id trainyard.TaskID) []Driver {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if d := s.owner[id]; d != nil {
+		return []Driver{d}
+	}
+	return s.all()
+}
+
+// Contains says whether one of Others brings the task's environment.
+func (s *Several) Contains(t trainyard.Task) bool { return s.of(t) != s.First }
+
+// Prepare has the task's driver bring its environment.
+func (s *Several) Prepare(ctx context.Context, t trainyard.Task, p trainyard.Progress) error {
+	if d, ok := s.of(t).(Preparer); ok {
+		return d.Prepare(ctx, t, p)
+	}
+	return nil
+}
+
+// Capacity is First's.
+func (s *Several) Capacity(ctx context.Context) (trainyard.Resources, error) {
+	return s.First.Capacity(ctx)
+}
+
+// Start begins the task with its driver.
+func (s *Several) Start(ctx context.Context, t trainyard.Task) error {
+	d := s.of(t)
+	s.mu.Lock()
+	if s.owner == nil {
+		s.owner = map[trainyard.TaskID]Driver{}
+	}
+	s.owner[t.ID] = d
+	s.mu.Unlock()
+	if err := d.Start(ctx, t); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if view := s.seen[d]; view != nil {
+		if _, known := view[t.ID]; !known {
+			view[t.ID] = trainyard.Observation{ID: t.ID, State: trainyard.TaskRunning, Started: time.Now()}
+		}
+	}
+	return nil
+}
+
+// Observe lists the tasks of all drivers. One that cannot be asked is as it was when it last could; before it ever could, there is no view.
+func (s *Several) Observe(ctx context.Context) ([]trainyard.Observation, error) {
+	var out []trainyard.Observation
+	for _, d := range s.all() {
+		list, err := d.Observe(ctx)
+		if err != nil {
+			if list, err = s.remembered(d, err); err != nil {
+				return nil, err
+			}
+		} else {
+			s.remember(d, list)
+		}
+		out = append(out, list...)
+	}
+	return out, nil
+}
+
+func (s *Several) remember(d Driver, list []trainyard.Observation) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.seen == nil {
+		s.seen = map[Driver]map[trainyard.TaskID]trainyard.Observation{}
+	}
+	if s.owner == nil {
+		s.owner = map[trainyard.TaskID]Driver{}
+	}
+	view := make(map[trainyard.TaskID]trainyard.Observation, len(list))
+	for _, o := range list {
+		view[o.ID] = o
+		s.owner[o.ID] = d
+	}
+	s.seen[d] = view
+}
+
+func (s *Several) remembered(d Driver, err error) ([]trainyard.Observation, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	view := s.seen[d]
+	if view == nil || errors.Is(err, context.Canceled) {
+		return nil, err
+	}
+	return slices.Collect(maps.Values(view)), nil
+}
+
+// Stop asks the task to end.
+func (s *Several) Stop(ctx context.Context, id trainyard.TaskID, grace time.Duration) error {
+	var errs []error
+	for _, d := range s.owners(id) {
+		errs = append(errs, d.Stop(ctx, id, grace))
+	}
+	return errors.Join(errs...)
+}
+
+// Remove takes every trace of the task away.
+func (s *Several) Remove(ctx context.Context, id trainyard.TaskID) error {
+	var errs []error
+	for _, d := range s.owners(id) {
+		errs = append(errs, d.Remove(ctx, id))
+	}
+	err := errors.Join(errs...)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.owner, id)
+	for _, view := range s.seen {
+		delete(view, id)
+	}
+	return nil
+}
+
+// Logs reads the task's log from the driver that has it.
+func (s *Several) Logs(ctx context.Context, id trainyard.TaskID, from int64) (r io.ReadCloser, err error) {
+	for _, d := range s.owners(id) {
+		if r, err = d.Logs(ctx, id, from); err == nil {
+			return r, nil
+		}
+	}
+	return nil, err
+}
+
+// Changed gets a value when one of the drivers says that something changed.
+func (s *Several) Changed() <-chan struct{} {
+	s.once.Do(func() {
+		s.changed, s.closing = make(chan struct{}, 1), make(chan struct{})
+		for _, d := range s.all() {
+			if w, ok := d.(Watcher); ok {
+				s.waits.Go(func() { s.pass(w.Changed()) })
+			}
+		}
+	})
+	return s.changed
+}
+
+func (s *Several) pass(from <-chan struct{}) {
+	for {
+		select {
+		case <-s.closing:
+			return
+		case <-from:
+		}
+		select {
+		case s.changed <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Notes says what the drivers do not hold here.
+func (s *Several) Notes() []string {
+	var out []string
+	for _, d := range s.all() {
+		if n, ok := d.(interface{ Notes() []string }); ok {
+			out = append(out, n.Notes()...)
+		}
+	}
+	return out
+}
+
+// Close closes all drivers.
+func (s *Several) Close() error {
+	s.Changed()
+	close(s.closing)
+	s.waits.Wait()
+	var errs []error
+	for _, d := range s.all() {
+		if c, ok := d.(Closer); ok {
+			errs = append(errs, c.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
