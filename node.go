@@ -27,7 +27,16 @@ type Compute struct {
 	WantedWhy Reason    // why that many
 	Resized   time.Time // when Wanted last changed
 	Errors    []string  // why machines could not be had, newest last; cleared when they could
+
+	Engine   string          // kind of target whose engine runs its tasks, such as "slurm"; "": its nodes have agents
+	Settings json.RawMessage // of that engine, or of the fleet that puts an agent on its machine. May hold secrets; never shown
 }
+
+// Hosted says whether the compute's one node is an agent in the server: this computer, or an engine with machines of its own.
+func (c *Compute) Hosted() bool { return c.Spec.ComputeType == ComputeLocal || c.Engine != "" }
+
+// Elastic says whether nodes are made and let go as work asks for them. A compute that is neither Hosted nor Elastic is an attached machine.
+func (c *Compute) Elastic() bool { return c.Spec.ComputeType == ComputeCluster }
 
 // ID is the compute's ARM id.
 func (c *Compute) ID() string { return c.Scope.Child(string(KindCompute), c.Name) }

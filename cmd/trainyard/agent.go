@@ -80,10 +80,19 @@ func runAgent(ctx context.Context, f agentFlags) error {
 	if err != nil {
 		return fmt.Errorf("dial %s: %w", f.server, err)
 	}
+	server := ""
+	if f.ca != "" { // tasks get the server on loopback, and need to trust nobody
+		proxy, err := agentlink.NewProxy(agentlink.DialConfig{URL: f.server, CAFile: f.ca}, log)
+		if err != nil {
+			return fmt.Errorf("let tasks reach %s: %w", f.server, err)
+		}
+		defer proxy.Close()
+		server = proxy.URL
+	}
 	err = hostNode(ctx, nodeConfig{
 		ID: trainyard.NodeID(f.node), JoinToken: join, Link: link, Dir: f.dir, Cache: f.cache, Group: f.group, Address: f.address,
 		Limit: trainyard.Resources{CPUs: f.cpus, MemoryMB: f.memoryMB, Slots: 1},
-		Hide:  f.hide, Orphan: f.orphan, Log: log,
+		Hide:  f.hide, Orphan: f.orphan, Server: server, Log: log,
 	})
 	if errors.Is(err, agent.ErrOrphan) {
 		log.Info("no server and no work: stopping")
@@ -94,17 +103,20 @@ func runAgent(ctx context.Context, f agentFlags) error {
 
 // nodeConfig is what an agent needs, in the server's process or in one of its own.
 type nodeConfig struct {
-	ID        trainyard.NodeID
-	JoinToken string
-	Link      agent.Link
-	Dir       string // the node's own
-	Cache     string // shared by the agents of this machine
-	Group     string
-	Address   string
-	Limit     trainyard.Resources
-	Hide      []string // paths that tasks must not reach
-	Orphan    time.Duration
-	Log       *slog.Logger
+	ID         trainyard.NodeID
+	JoinToken  string
+	Link       agent.Link
+	Dir        string // the node's own
+	Cache      string // shared by the agents of this machine
+	Group      string
+	Address    string
+	Limit      trainyard.Resources
+	Hide       []string // paths that tasks must not reach
+	Server     string   // URL at which tasks reach the server; "": the one that they come with
+	CA         string   // PEM of the authority to trust there
+	SelfStaged bool
+	Orphan     time.Duration
+	Log        *slog.Logger
 }
 
 // hostNode runs a node's agent until ctx is done; its tasks go on.
@@ -113,6 +125,11 @@ func hostNode(ctx context.Context, n nodeConfig) error {
 	if err != nil {
 		return err
 	}
+	return runNode(ctx, n, driver)
+}
+
+// runNode runs a node's agent with its driver, which it closes.
+func runNode(ctx context.Context, n nodeConfig, driver target.Driver) error {
 	if c, ok := driver.(io.Closer); ok {
 		defer c.Close()
 	}
@@ -132,6 +149,7 @@ func hostNode(ctx context.Context, n nodeConfig) error {
 	return agent.New(agent.Config{
 		Node: n.ID, JoinToken: n.JoinToken, Link: n.Link, Driver: driver, Stage: st, Dir: filepath.Join(n.Dir, "agent"),
 		Address: n.Address, Version: version(), Notes: notes, Hide: n.Hide, Log: n.Log, OrphanAfter: n.Orphan,
+		Server: n.Server, CA: n.CA, SelfStaged: n.SelfStaged,
 	}).Run(ctx)
 }
 

@@ -53,6 +53,8 @@ type serverConfig struct {
 	DSN    string // of the database
 	Log    *slog.Logger
 	Ready  func(url string) // called once when it answers
+
+	addr string // where it listens, once it does
 }
 
 func newServerCommand() *cobra.Command {
@@ -101,10 +103,15 @@ func serve(ctx context.Context, cfg *serverConfig) error {
 		return listenError(cfg.Listen, err)
 	}
 	defer tcp.Close()
+	cfg.addr = tcp.Addr().String()
 	local := "http://" + loopback(tcp.Addr().String())
 
 	// Memory: what is true, bytes by key, what attempts said.
-	db, err := store.Open(ctx, store.Config{DSN: cfg.DSN, Log: cfg.Log})
+	key, err := sealKey(filepath.Join(cfg.Dir, "tls", "seal.key"))
+	if err != nil {
+		return err
+	}
+	db, err := store.Open(ctx, store.Config{DSN: cfg.DSN, Key: key, Log: cfg.Log})
 	if err != nil {
 		return err
 	}
@@ -130,7 +137,7 @@ func serve(ctx context.Context, cfg *serverConfig) error {
 	// Will: verbs and loops.
 	will := control.New(control.Config{
 		Store: db, Output: said, Blobs: bytes, Tokens: id, Sign: signer.Sign, URL: func() string { return local },
-		Host: hostResources(), Locations: []trainyard.Location{{Name: trainyard.DefaultLocation, Driver: fleets()[0].Name}},
+		Host: hostResources(), Kinds: attachable(), Locations: []trainyard.Location{{Name: trainyard.DefaultLocation, Driver: fleets()[0].Name}},
 		Now: time.Now, Log: cfg.Log,
 	})
 	if err := will.Boot(ctx); err != nil {
@@ -144,7 +151,7 @@ func serve(ctx context.Context, cfg *serverConfig) error {
 	if err := hostFleets(ctx, cfg, will, group, local); err != nil {
 		return err
 	}
-	group.Go("local nodes", func(ctx context.Context) error { return hostLocals(ctx, cfg, will) })
+	group.Go("hosted nodes", func(ctx context.Context) error { return hostNodes(ctx, cfg, will, ca) })
 
 	// Doors.
 	auth := whileItLives(id, will)
@@ -193,33 +200,6 @@ func serveHTTP(ctx context.Context, cfg *serverConfig, tcp net.Listener, cert tl
 	defer stop()
 	if err := srv.Shutdown(drain); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		return err
-	}
-	return nil
-}
-
-// hostLocals runs an agent in this process for each compute "local".
-func hostLocals(ctx context.Context, cfg *serverConfig, will *control.Control) error {
-	group := loop.New(cfg.Log)
-	defer group.Stop()
-	hosted := map[trainyard.NodeID]bool{}
-	var rev int64
-	for ctx.Err() == nil {
-		var ids []trainyard.NodeID
-		ids, rev = will.LocalNodes(ctx, rev)
-		for _, id := range ids {
-			if hosted[id] {
-				continue
-			}
-			hosted[id] = true
-			token, err := will.JoinToken(id)
-			if err != nil {
-				return err
-			}
-			group.Go("agent of "+string(id), func(ctx context.Context) error {
-				return hostNode(ctx, nodeConfig{ID: id, JoinToken: token, Link: will, Dir: filepath.Join(cfg.Dir, "nodes", string(id)), Cache: filepath.Join(cfg.Dir, "cache"),
-					Group: string(id), Address: "127.0.0.1", Hide: secretPaths(cfg.Dir), Log: cfg.Log.With("node", id)})
-			})
-		}
 	}
 	return nil
 }

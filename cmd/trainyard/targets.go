@@ -20,3 +20,13 @@ func fleets() []fleet.Kind {
 		fleetprocess.Kind(),
 	}
 }
+
+// engine is the kind of target with that name.
+func engine(name string) *target.Kind {
+	for _, k := range targets() {
+		if k.Name == name {
+			return &k
+		}
+	}
+	return nil
+}

@@ -91,7 +91,7 @@ func (c *Control) PutResource(ctx context.Context, who trainyard.User, in *train
 		return nil
 	})
 	if err == nil && created && r.Kind == trainyard.KindWorkspace {
-		c.nodes.bump(everyLocal)
+		c.nodes.bump(everyHosted)
 	}
 	return &r, created, err
 }

@@ -25,6 +25,9 @@ func (c *Control) PutCompute(ctx context.Context, who trainyard.User, in *trainy
 	if err := c.admitCompute(&comp); err != nil {
 		return nil, false, err
 	}
+	if err := c.attach(ctx, &comp); err != nil {
+		return nil, false, err
+	}
 	created := false
 	err := c.Store.Update(ctx, func(tx *store.Tx) error {
 		if _, err := tx.Resource(comp.Scope, trainyard.KindWorkspace, comp.Scope.Workspace, ""); err != nil {
@@ -54,8 +57,15 @@ func (c *Control) PutCompute(ctx context.Context, who trainyard.User, in *trainy
 			what = "created"
 		}
 		tx.Event(c.event(comp.Scope, "compute", comp.Name, what, who.Name, describe(&comp)))
-		return tx.PutCompute(&comp)
+		if err := tx.PutCompute(&comp); err != nil || !created || !comp.Hosted() {
+			return err
+		}
+		return tx.PutNode(&trainyard.Node{ID: newNodeID(strings.ToLower(comp.Name)), Compute: comp.Key(), State: trainyard.NodeCreating, Created: now,
+			Reason: trainyard.Reason{Code: "Starting", Message: "the server's agent is about to reach " + comp.Engine, Since: now}})
 	})
+	if err == nil && created && comp.Hosted() {
+		c.nodes.bump(everyHosted)
+	}
 	return &comp, created, err
 }
 
@@ -86,7 +96,15 @@ func (c *Control) admitCompute(comp *trainyard.Compute) error {
 	case trainyard.ComputeCluster:
 		return c.admitCluster(comp)
 	}
-	return trainyard.Errorf(trainyard.CodeUnsupported, "compute %q: type %s is not in this build; %s and %s are", comp.Name, comp.Spec.ComputeType, trainyard.ComputeLocal, trainyard.ComputeCluster)
+	if kind := c.kind(comp.Spec.ComputeType); kind != nil {
+		if strings.EqualFold(comp.Name, trainyard.LocalCompute) {
+			return trainyard.Conflict("%q is the name of the workspace's own compute; choose another", comp.Name)
+		}
+		comp.Engine, comp.Where = kind.Engine, kind.Fleet
+		comp.Warnings = nil
+		return nil
+	}
+	return trainyard.Errorf(trainyard.CodeUnsupported, "compute %q: type %s is not in this build; %s are", comp.Name, comp.Spec.ComputeType, strings.Join(c.types(), ", "))
 }
 
 func (c *Control) admitCluster(comp *trainyard.Compute) error {
@@ -196,7 +214,7 @@ func (c *Control) DeleteCompute(ctx context.Context, who trainyard.User, scope t
 		if err != nil {
 			return err
 		}
-		if comp.Spec.ComputeType == trainyard.ComputeLocal {
+		if comp.Spec.ComputeType == trainyard.ComputeLocal { // the one that a workspace is made with
 			return trainyard.Conflict("compute %q belongs to the workspace and cannot be deleted", name)
 		}
 		cancel, where = c.jobsOn(key), comp.Where
@@ -278,7 +296,7 @@ func (c *Control) ActOnCompute(ctx context.Context, who trainyard.User, scope tr
 				return err
 			}
 			for _, n := range nodes {
-				if comp.Spec.ComputeType != trainyard.ComputeCluster || !n.State.Usable() || len(tx.NodeTasks(n.ID)) > 0 {
+				if !comp.Elastic() || !n.State.Usable() || len(tx.NodeTasks(n.ID)) > 0 {
 					continue // nodes at work finish first
 				}
 				if err := n.MoveTo(trainyard.NodeLeaving, trainyard.Reason{Code: "Restart", Message: "restarted by " + who.Name}, c.Now()); err != nil {

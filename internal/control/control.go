@@ -42,6 +42,7 @@ type Config struct {
 	URL       func() string                                                 // where jobs and agents of this machine reach the server
 	Host      trainyard.Resources                                           // this machine
 	Locations []trainyard.Location                                          // the first is the default
+	Kinds     []Kind                                                        // types of compute that can be attached
 	Now       func() time.Time
 	Log       *slog.Logger
 }

@@ -294,7 +294,7 @@ func (c *Control) giveUp(ctx context.Context, id trainyard.NodeID) error {
 			return err
 		}
 		comp, err := tx.Compute(n.Compute)
-		if err == nil && comp.Spec.ComputeType == trainyard.ComputeCluster {
+		if err == nil && comp.Elastic() { // an attached machine is waited for: there is no other
 			location = comp.Where
 			if err := n.MoveTo(trainyard.NodeLeaving, why, c.Now()); err != nil {
 				return err

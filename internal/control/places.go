@@ -10,8 +10,8 @@ import (
 	"github.com/trainyard/trainyard/internal/store"
 )
 
-// everyLocal is the topic that rises when there is a local node that nobody hosts yet.
-const everyLocal trainyard.NodeID = "local nodes"
+// everyHosted is the topic that rises when there is a node that an agent in the server should host, and does not yet.
+const everyHosted trainyard.NodeID = "hosted nodes"
 
 // Boot makes what every server has from its first start: the default workspace and what belongs to it.
 func (c *Control) Boot(ctx context.Context) error {
@@ -30,13 +30,20 @@ func (c *Control) Boot(ctx context.Context) error {
 	return err
 }
 
-// LocalNodes lists the nodes that the server's own agents host; it waits until there may be others than after.
-func (c *Control) LocalNodes(ctx context.Context, after int64) ([]trainyard.NodeID, int64) {
-	rev := c.nodes.wait(ctx, everyLocal, after, pollHold)
-	var out []trainyard.NodeID
+// Hosted is a node whose agent the server itself is.
+type Hosted struct {
+	Node     trainyard.NodeID
+	Engine   string          // kind of target; "": this computer's own
+	Settings json.RawMessage // of the engine
+}
+
+// HostedNodes lists the nodes that the server's own agents host; it waits until there may be others than after.
+func (c *Control) HostedNodes(ctx context.Context, after int64) ([]Hosted, int64) {
+	rev := c.nodes.wait(ctx, everyHosted, after, pollHold)
+	var out []Hosted
 	for _, n := range c.Store.AllNodes() {
-		if comp, err := c.Store.Compute(ctx, n.Compute); err == nil && comp.Spec.ComputeType == trainyard.ComputeLocal {
-			out = append(out, n.ID)
+		if comp, err := c.Store.Compute(ctx, n.Compute); err == nil && comp.Hosted() {
+			out = append(out, Hosted{n.ID, comp.Engine, comp.Settings})
 		}
 	}
 	return out, rev
@@ -76,7 +83,7 @@ func (c *Control) Usages(ctx context.Context, scope trainyard.Scope, location st
 	}
 	here := map[trainyard.ComputeKey]bool{}
 	for _, comp := range comps {
-		if comp.Where == where && comp.Spec.ComputeType == trainyard.ComputeCluster && strings.EqualFold(comp.Scope.Subscription, scope.Subscription) {
+		if comp.Where == where && comp.Elastic() && strings.EqualFold(comp.Scope.Subscription, scope.Subscription) {
 			here[comp.Key()] = true
 			clusters++
 		}

@@ -47,7 +47,10 @@ func (c *Control) scaleAll(ctx context.Context, idle map[trainyard.NodeID]time.T
 	again := time.Hour
 	var errs []error
 	for _, comp := range comps {
-		if comp.Spec.ComputeType != trainyard.ComputeCluster {
+		if comp.Hosted() {
+			if err := c.letGo(ctx, comp, nodes[comp.Key()]); err != nil {
+				errs = append(errs, fmt.Errorf("let %s go: %w", comp.Name, err))
+			}
 			continue
 		}
 		at, err := c.scaleOne(ctx, comp, nodes[comp.Key()], idle)
@@ -88,6 +91,9 @@ func (c *Control) demand(comp *trainyard.Compute, nodes []*trainyard.Node, idle 
 		if t, err := trainyard.ParseISODuration(s.NodeIdleTimeBeforeScaleDown); err == nil {
 			d.Idle = t
 		}
+	}
+	if !comp.Elastic() { // an attached machine is there while the compute is
+		d.Min, d.Max = 1, 1
 	}
 	for _, q := range c.Store.QueueOf(comp.Key()) {
 		d.Queued = append(d.Queued, q.Nodes)
@@ -160,7 +166,7 @@ func (c *Control) FleetWanted(ctx context.Context, location string, after int64)
 	}
 	here := map[trainyard.ComputeKey]*trainyard.Compute{}
 	for _, comp := range comps {
-		if comp.Where == location && comp.Spec.ComputeType == trainyard.ComputeCluster {
+		if comp.Where == location && !comp.Hosted() {
 			here[comp.Key()] = comp
 		}
 	}
@@ -170,14 +176,14 @@ func (c *Control) FleetWanted(ctx context.Context, location string, after int64)
 			continue
 		}
 		size, ok := catalog.Size(n.Size)
-		if !ok {
+		if !ok && comp.Elastic() {
 			continue
 		}
 		token, err := c.JoinToken(n.ID)
 		if err != nil {
 			return w, err
 		}
-		w.Machines = append(w.Machines, trainyard.MachineSpec{ID: n.ID, Compute: n.Compute, Size: size, Token: token})
+		w.Machines = append(w.Machines, trainyard.MachineSpec{ID: n.ID, Compute: n.Compute, Size: size, Token: token, Settings: comp.Settings})
 	}
 	return w, nil
 }
@@ -190,7 +196,7 @@ func (c *Control) FleetReport(ctx context.Context, r trainyard.FleetReport) erro
 	}
 	for _, n := range c.Store.AllNodes() {
 		comp, err := c.Store.Compute(ctx, n.Compute)
-		if err != nil || comp.Where != r.Location || comp.Spec.ComputeType != trainyard.ComputeCluster {
+		if err != nil || comp.Where != r.Location || comp.Hosted() {
 			continue
 		}
 		gone := slices.Contains(r.Stopped, n.ID) || (n.State == trainyard.NodeLeaving && !there[n.ID])

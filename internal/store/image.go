@@ -14,6 +14,7 @@ import (
 // handed out under a short lock.
 type image struct {
 	mu       sync.RWMutex
+	seal     sealer // of what is stored; memory is plain
 	computes map[trainyard.ComputeKey]*computeState
 	nodes    map[trainyard.NodeID]*nodeState
 	waiting  map[trainyard.JobKey]waitingJob
@@ -128,7 +129,7 @@ func (im *image) setCompute(key trainyard.ComputeKey, n *trainyard.Compute) {
 }
 
 func isExclusive(c *trainyard.Compute) bool {
-	return c != nil && c.Spec.ComputeType == trainyard.ComputeCluster
+	return c != nil && !c.Hosted()
 }
 
 // setNode puts a node in its place; nil takes it away.

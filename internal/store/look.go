@@ -213,7 +213,7 @@ func maxNodes(c *trainyard.Compute) int {
 	if s := c.Spec.Properties.ScaleSettings; s != nil && isExclusive(c) {
 		return s.MaxNodeCount
 	}
-	if isExclusive(c) {
+	if c.Elastic() {
 		return 0
 	}
 	return 1

@@ -69,18 +69,25 @@ type computeDoc struct {
 	Identity json.RawMessage `json:",omitempty"`
 	Sku      json.RawMessage `json:",omitempty"`
 	Secret   json.RawMessage `json:",omitempty"`
+	Settings json.RawMessage `json:",omitempty"`
 }
 
-func encodeCompute(c *trainyard.Compute) (string, error) {
-	return encode(computeDoc{c, c.Identity, c.Sku, c.Secret})
+func encodeCompute(c *trainyard.Compute, s sealer) (string, error) {
+	return encode(computeDoc{c, c.Identity, c.Sku, s.seal(c.Secret), s.seal(c.Settings)})
 }
 
-func decodeCompute(doc string) (*trainyard.Compute, error) {
+func decodeCompute(doc string, s sealer) (c *trainyard.Compute, err error) {
 	d := computeDoc{Compute: &trainyard.Compute{}}
 	if err := json.Unmarshal([]byte(doc), &d); err != nil {
 		return nil, fmt.Errorf("read a compute: %w", err)
 	}
-	d.Compute.Identity, d.Compute.Sku, d.Compute.Secret = d.Identity, d.Sku, d.Secret
+	d.Compute.Identity, d.Compute.Sku = d.Identity, d.Sku
+	if d.Compute.Secret, err = s.open(d.Secret); err == nil {
+		d.Compute.Settings, err = s.open(d.Settings)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read compute %s: %w", d.Compute.Name, err)
+	}
 	return d.Compute, nil
 }
 

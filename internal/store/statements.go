@@ -159,6 +159,7 @@ func (s *Store) load(ctx context.Context) (trainyard.Change, error) {
 	}
 	s.mark, s.seq = mark, max(s.seq, mark)
 	im := newImage()
+	im.seal = s.image.seal
 	for _, part := range []func(context.Context, querier, *image) error{loadComputes, loadNodes, loadWaiting, loadPlaced} {
 		if err := part(ctx, s.conn, im); err != nil {
 			return trainyard.Change{}, err
@@ -174,7 +175,7 @@ func loadComputes(ctx context.Context, q querier, im *image) error {
 		if err := rows.Scan(&doc); err != nil {
 			return nil, err
 		}
-		c, err := decodeCompute(doc)
+		c, err := decodeCompute(doc, im.seal)
 		if err == nil {
 			im.setCompute(c.Key(), c)
 		}

@@ -29,6 +29,7 @@ var migrations embed.FS
 // Config says where the database is. DSN is "sqlite:/path/to/trainyard.db" or "postgres://user@host/database". A nil Log is slog.Default().
 type Config struct {
 	DSN string
+	Key []byte // 32 bytes that seal the passwords and keys of computes; nil: they are stored as they are
 	Log *slog.Logger
 }
 
@@ -67,6 +68,10 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		log: cfg.Log, db: db, reads: &pool{db: db.readers, stmts: map[string]*sql.Stmt{}}, image: newImage(), news: newNews(),
 		requests: make(chan *request, 256), closing: make(chan struct{}), closed: make(chan struct{}),
 		owner: rand.Int64(),
+	}
+	if s.image.seal, err = newSealer(cfg.Key); err != nil {
+		db.close()
+		return nil, err
 	}
 	s.close = sync.OnceValue(s.shut)
 	if err := s.start(ctx); err != nil {

@@ -44,7 +44,7 @@ func (tx *Tx) PutCompute(c *trainyard.Compute) error {
 	if reflect.DeepEqual(tx.compute(c.Key()), n) {
 		return nil
 	}
-	doc, err := encodeCompute(n)
+	doc, err := encodeCompute(n, tx.s.image.seal)
 	if err != nil {
 		return trainyard.Invalid("compute %q cannot be stored: %v", c.Name, err)
 	}

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/control"
+	"github.com/trainyard/trainyard/internal/loop"
+	"github.com/trainyard/trainyard/internal/target"
+)
+
+// hostAgain is how long a hosted node that could not be opened waits for the next try.
+const hostAgain = 5 * time.Second
+
+// hostNodes runs an agent in this process for each node that is hosted: of the computes "local", and of engines that have machines of
+// their own.
+func hostNodes(ctx context.Context, cfg *serverConfig, will *control.Control, ca []byte) error {
+	group := loop.New(cfg.Log)
+	defer group.Stop()
+	hosted := map[trainyard.NodeID]bool{}
+	var rev int64
+	for ctx.Err() == nil {
+		var nodes []control.Hosted
+		nodes, rev = will.HostedNodes(ctx, rev)
+		for _, n := range nodes {
+			if hosted[n.Node] {
+				continue
+			}
+			hosted[n.Node] = true
+			group.Go("agent of "+string(n.Node), func(ctx context.Context) error { return hostOne(ctx, cfg, will, n, ca) })
+		}
+	}
+	return nil
+}
+
+// hostOne is the agent of one hosted node, until the node is let go.
+func hostOne(ctx context.Context, cfg *serverConfig, will *control.Control, n control.Hosted, ca []byte) error {
+	for ctx.Err() == nil {
+		token, err := will.JoinToken(n.Node)
+		if err != nil {
+			return err
+		}
+		node := nodeConfig{ID: n.Node, JoinToken: token, Link: will, Dir: filepath.Join(cfg.Dir, "nodes", string(n.Node)), Cache: filepath.Join(cfg.Dir, "cache"),
+			Group: string(n.Node), Address: "127.0.0.1", Hide: secretPaths(cfg.Dir), Log: cfg.Log.With("node", n.Node)}
+		if n.Engine != "" {
+			err = hostEngine(ctx, cfg, will, n, node, ca)
+		} else {
+			err = hostNode(ctx, node)
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		if err == nil || will.IsLeaving(ctx, n.Node) {
+			return will.HostedGone(ctx, n.Node)
+		}
+		cfg.Log.Warn("host a node", "node", n.Node, "err", err)
+		if err := will.HostedFailed(ctx, n.Node, err.Error()); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(hostAgain):
+		}
+	}
+	return nil
+}
+
+// hostEngine is the agent of an engine.
+func hostEngine(ctx context.Context, cfg *serverConfig, will *control.Control, h control.Hosted, n nodeConfig, ca []byte) error {
+	kind := engine(h.Engine)
+	if kind == nil {
+		return trainyard.Errorf(trainyard.CodeUnsupported, "the engine %q is not in this build", h.Engine)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	url, trust := reachable(cfg.addr, h.Settings), ""
+	env := target.Env{Dir: filepath.Join(n.Dir, "tasks"), Group: n.Group, Log: n.Log, Program: self, Server: url}
+	if strings.HasPrefix(url, "https:") {
+		trust = string(ca)
+		env.CA = filepath.Join(cfg.Dir, "tls", "ca.pem")
+	}
+	driver, err := openDriver(ctx, *kind, h.Settings, env)
+	if err != nil {
+		return err
+	}
+	if err := will.HostedFailed(ctx, h.Node, ""); err != nil {
+		return err
+	}
+	n.Server, n.CA, n.SelfStaged = url, trust, kind.SelfStaged
+	return runNode(ctx, n, driver)
+}
+
+// sealKey reads the key that seals secrets in the database, and makes it at the first start.
+func sealKey(path string) ([]byte, error) {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		key := make([]byte, 32)
+		rand.Read(key)
+		text = []byte(hex.EncodeToString(key))
+		err = os.WriteFile(path, text, 0o600)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the key that seals secrets: %w", err)
+	}
+	key, err := hex.DecodeString(strings.TrimSpace(string(text)))
+	if err != nil || len(key) != 32 {
+		return nil, fmt.Errorf("%s is not 64 hexadecimal digits; take it from a backup: without it the passwords and keys of attached computes are lost", path)
+	}
+	return key, nil
+}

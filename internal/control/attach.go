@@ -1,0 +1,162 @@
+package control
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"strings"
+
+	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/store"
+)
+
+// Kind is a type of compute that is attached: an engine with machines of its own, or a machine. One of Engine and Fleet is set.
+type Kind struct {
+	Type   string // ARM's computeType
+	Engine string // kind of target whose engine runs the tasks
+	Fleet  string // kind of fleet that puts an agent on the machine; the name of its location as well
+
+	// Settings makes the driver's settings of what ARM calls the compute's properties, and of its secrets. It refuses what is missing or
+	// wrong, by the names that a compute file has.
+	Settings func(properties, secret json.RawMessage) (json.RawMessage, error)
+	// Probe looks whether the engine or the machine can be used, and returns the settings with what it found out added. Nil: no look.
+	Probe func(ctx context.Context, settings json.RawMessage) (Found, error)
+}
+
+// Found is what a look at an engine or a machine found.
+type Found struct {
+	Settings json.RawMessage
+	Notes    []string // for people: what is not as they may expect
+}
+
+func (c *Control) kind(computeType string) *Kind {
+	for i := range c.Kinds {
+		if strings.EqualFold(c.Kinds[i].Type, computeType) {
+			return &c.Kinds[i]
+		}
+	}
+	return nil
+}
+
+// types are the types of compute that this build has.
+func (c *Control) types() []string {
+	out := []string{trainyard.ComputeLocal, trainyard.ComputeCluster}
+	for _, k := range c.Kinds {
+		out = append(out, k.Type)
+	}
+	return out
+}
+
+// attach makes the settings of a compute that is attached, looking at what they lead to when they are new.
+func (c *Control) attach(ctx context.Context, comp *trainyard.Compute) error {
+	kind := c.kind(comp.Spec.ComputeType)
+	if kind == nil || kind.Settings == nil {
+		return nil
+	}
+	old, err := c.Store.Compute(ctx, comp.Key())
+	if err == nil && len(comp.Secret) == 0 {
+		comp.Secret = old.Secret
+	}
+	props, err2 := json.Marshal(comp.Spec.Properties)
+	if err2 != nil {
+		return err2
+	}
+	if err == nil {
+		before, err := json.Marshal(old.Spec.Properties)
+		if err == nil && bytes.Equal(before, props) && bytes.Equal(old.Secret, comp.Secret) {
+			comp.Settings = old.Settings
+			return nil
+		}
+	}
+	settings, err := kind.Settings(props, comp.Secret)
+	if err != nil {
+		return named(comp, err)
+	}
+	found := Found{Settings: settings}
+	if kind.Probe != nil {
+		if found, err = kind.Probe(ctx, settings); err != nil {
+			return named(comp, err)
+		}
+	}
+	comp.Settings = found.Settings
+	for _, note := range found.Notes {
+		comp.Warnings = trainyard.Warn(comp.Warnings, note)
+	}
+	return nil
+}
+
+// named puts the compute's name before an error for users.
+func named(comp *trainyard.Compute, err error) error {
+	code := trainyard.CodeOf(err)
+	if code == trainyard.CodeInternal || code == "" {
+		code = trainyard.CodeInvalid
+	}
+	return trainyard.Errorf(code, "compute %q: %v", comp.Name, err)
+}
+
+// letGo has the node of a hosted compute that is being deleted leave when it has nothing left to do.
+func (c *Control) letGo(ctx context.Context, comp *trainyard.Compute, nodes []*trainyard.Node) error {
+	if !comp.Deleting {
+		return nil
+	}
+	if len(nodes) == 0 {
+		return c.finishDelete(ctx, comp.Key())
+	}
+	for _, n := range nodes {
+		if n.State == trainyard.NodeLeaving || len(c.Store.NodeTasks(n.ID)) > 0 {
+			continue
+		}
+		err := c.Store.Update(ctx, func(tx *store.Tx) error {
+			n, err := tx.Node(n.ID)
+			if err != nil || len(tx.NodeTasks(n.ID)) > 0 {
+				return nil
+			}
+			if err := n.MoveTo(trainyard.NodeLeaving, trainyard.Reason{Code: "Detached", Message: comp.Name + " is being deleted"}, c.Now()); err != nil {
+				return err
+			}
+			return tx.PutNode(n)
+		})
+		if err != nil {
+			return err
+		}
+		c.nodes.bump(n.ID)
+		c.nodes.bump(everyHosted)
+	}
+	return nil
+}
+
+// HostedGone says that the agent in the server has let go of a node that was to leave.
+func (c *Control) HostedGone(ctx context.Context, id trainyard.NodeID) error {
+	n, err := c.Store.Node(ctx, id)
+	if err != nil {
+		return nil // gone already
+	}
+	if err := c.nodeGone(ctx, id, n.Reason.Message); err != nil {
+		return err
+	}
+	return c.finishDelete(ctx, n.Compute)
+}
+
+// IsLeaving says whether a node is to leave, or gone.
+func (c *Control) IsLeaving(ctx context.Context, id trainyard.NodeID) bool {
+	n, err := c.Store.Node(ctx, id)
+	return err != nil || n.State == trainyard.NodeLeaving
+}
+
+// HostedFailed keeps on a compute why the agent in the server cannot work for its node; "" forgets it.
+func (c *Control) HostedFailed(ctx context.Context, id trainyard.NodeID, why string) error {
+	return c.Store.Update(ctx, func(tx *store.Tx) error {
+		n, err := tx.Node(id)
+		if err != nil {
+			return nil
+		}
+		comp, err := tx.Compute(n.Compute)
+		if err != nil {
+			return nil
+		}
+		if comp.Errors = nil; why != "" {
+			comp.Errors = []string{why}
+		}
+		return tx.PutCompute(comp)
+	})
+}
