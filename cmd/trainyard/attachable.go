@@ -2,15 +2,33 @@ package main
 
 import (
 	"encoding/json"
+	"maps"
 	"net"
 	"strings"
 
+	"github.com/trainyard/trainyard"
 	"github.com/trainyard/trainyard/internal/control"
 )
 
 // attachable are the types of compute that are attached: which driver each has, how its settings are made of what a user gives, and how it
 // is looked at first.
 func attachable() []control.Kind { return nil }
+
+// whole is a compute's properties with its secrets among them, as one JSON object.
+func whole(properties, secret json.RawMessage) (json.RawMessage, error) {
+	all := map[string]json.RawMessage{}
+	for _, part := range []json.RawMessage{properties, secret} {
+		var m map[string]json.RawMessage
+		if len(part) == 0 {
+			continue
+		}
+		if err := json.Unmarshal(part, &m); err != nil {
+			return nil, trainyard.Invalid("its properties cannot be read: %v", err)
+		}
+		maps.Copy(all, m)
+	}
+	return json.Marshal(all)
+}
 
 // reachable is the URL at which what an engine runs reaches this server: what the compute says, or what follows from where the server
 // listens. A server that listens on loopback alone is reached by engines of this machine.

@@ -16,13 +16,13 @@ import (
 )
 
 func newComputeCommand(a *app) *cobra.Command {
-	cmd := a.noun("compute", "Targets that jobs run on: this computer and clusters", "",
+	cmd := a.noun("compute", "Targets that jobs run on: this computer, clusters, and what is attached", "",
 		a.computeCreate(), a.computeShow(), a.computeList(), a.computeUpdate(), a.computeDelete(),
 		a.computeAct("start", "started", "Let a stopped compute have nodes again"),
 		a.computeAct("stop", "stopped", "Take a compute's idle nodes away and start nothing more on it"),
 		a.computeAct("restart", "restarted", "Give a compute fresh nodes"),
 		a.computeNodes(), a.computeSizes(), a.computeUsage(),
-		a.computeNotBuilt("attach"), a.computeNotBuilt("detach"))
+		a.computeAttach(), a.computeDetach())
 	cmd.GroupID = "run"
 	return cmd
 }
@@ -81,6 +81,12 @@ func computeSets(cmd *cobra.Command) []string {
 	for _, name := range []string{"min-instances", "max-instances", "idle-time-before-scale-down"} {
 		if cmd.Flags().Changed(name) {
 			sets = append(sets, strings.ReplaceAll(name, "-", "_")+"="+flag(cmd, name))
+		}
+	}
+	for _, name := range sortedNames(attachFlags) {
+		// --admin-username and --admin-password stand for the same fields in both lists.
+		if f := cmd.Flags().Lookup(name); f != nil && f.Changed && computeExtras[name].field != attachFlags[name].field {
+			sets = append(sets, attachFlags[name].field+"="+strconv.Quote(f.Value.String()))
 		}
 	}
 	for _, name := range sortedNames(computeExtras) {
@@ -256,18 +262,6 @@ func (a *app) computeAct(action, done, short string) *cobra.Command {
 		},
 	}, trainyard.KindCompute)
 	return addWaitFlags(cmd)
-}
-
-// computeNotBuilt refuses by name what az has and this build has not.
-func (a *app) computeNotBuilt(action string) *cobra.Command {
-	return &cobra.Command{
-		Use: action, Short: "Not in this build", Hidden: true, DisableFlagParsing: true,
-		Example: "  trainyard compute create --name cpu-cluster --type amlcompute --size STANDARD_DS3_V2",
-		RunE: func(*cobra.Command, []string) error {
-			return trainyard.Errorf(trainyard.CodeUnsupported, "compute %s is not in this build of Trainyard: it runs jobs on %q and on clusters that it makes itself; "+
-				"see \"trainyard compute create --help\"", action, trainyard.LocalCompute)
-		},
-	}
 }
 
 // say tells a person what was done. Scripts look at the exit status.

@@ -100,6 +100,11 @@ func (a *app) upload(ctx context.Context, c *client.Client, uploads []spec.Uploa
 }
 
 func (a *app) createCompute(ctx context.Context, c *client.Client, cmd *cobra.Command, args []string) error {
+	for _, f := range []string{"ssh-private-key-file", "kubeconfig"} {
+		if err := here(cmd, f); err != nil {
+			return err
+		}
+	}
 	doc, err := document(cmd, args, "compute", computeSets(cmd))
 	if err != nil {
 		return err

@@ -93,9 +93,11 @@ func cleanCompute(comp *trainyard.Compute) {
 	if account, there := p.Extra["administratorAccount"]; there {
 		p.Extra["administratorAccount"] = hide(secret, "administratorAccount", account, "password", "privateKeyData")
 	}
-	if token, there := p.Extra["databricksAccessToken"]; there {
-		secret["databricksAccessToken"] = token
-		delete(p.Extra, "databricksAccessToken")
+	for _, name := range []string{"databricksAccessToken", "kubeconfig"} {
+		if token, there := p.Extra[name]; there {
+			secret[name] = token
+			delete(p.Extra, name)
+		}
 	}
 	if len(secret) > 0 {
 		if data, err := json.Marshal(secret); err == nil {
@@ -213,7 +215,7 @@ func (d *door) computeBody(comp *trainyard.Compute, nodes []trainyard.NodeStatus
 	props.set("computeLocation", comp.Location)
 	props.set("createdOn", stamp(comp.Created))
 	props.set("modifiedOn", stamp(comp.Modified))
-	props.set("isAttachedCompute", false)
+	props.set("isAttachedCompute", !comp.Elastic() && comp.Spec.ComputeType != trainyard.ComputeLocal)
 	props.set("provisioningState", provisioningState(comp))
 	props.set("warnings", listOf(comp.Warnings))
 	props.set("stopped", comp.Stopped)
@@ -239,7 +241,7 @@ func addCounts(inner object, comp *trainyard.Compute, nodes []trainyard.NodeStat
 	}
 	there := len(nodes) - states[trainyard.NodeCreating]
 	target := comp.Wanted
-	if comp.Spec.ComputeType == trainyard.ComputeLocal {
+	if comp.Hosted() {
 		target = len(nodes) // it is not scaled
 	}
 	allocation := "Steady"

@@ -15,7 +15,7 @@ const (
 	defaultIdleSeconds  = 120
 )
 
-// Compute is a cluster ready to be sent.
+// Compute is a compute ready to be sent.
 type Compute struct {
 	Name     string
 	Location string // "" if the file has none: the workspace's
@@ -25,16 +25,39 @@ type Compute struct {
 	Warnings []string
 }
 
-// Compute translates a cluster.
+// computeTypeOf is ARM's name for the type of each kind of compute.
+var computeTypeOf = map[Kind]string{Cluster: trainyard.ComputeCluster, VirtualMachine: "VirtualMachine", Kubernetes: "Kubernetes", Slurm: "Slurm"}
+
+// Compute translates a compute.
 func (d *Document) Compute(scope trainyard.Scope) (*Compute, error) {
-	f, err := d.reader(Cluster)
+	if computeTypeOf[d.Kind] == "" {
+		_, err := d.reader(Cluster)
+		return nil, err
+	}
+	f, err := d.reader(d.Kind)
 	if err != nil {
 		return nil, err
 	}
-	f.silent("$schema", "id", "type", "provisioning_state", "provisioning_errors", "created_on", "resource_id")
+	f.silent("$schema", "id", "type", "provisioning_state", "provisioning_errors", "created_on")
 	f.need("name")
 	c := &Compute{Name: f.name("name"), Location: f.text("location"), Tags: f.texts("tags", false)}
-	c.Spec = trainyard.ComputeSpec{ComputeType: trainyard.ComputeCluster, Description: f.text("description"), DisableLocalAuth: true}
+	c.Spec = trainyard.ComputeSpec{ComputeType: computeTypeOf[d.Kind], Description: f.text("description"), DisableLocalAuth: true}
+	if d.Kind == Cluster {
+		f.silent("resource_id")
+		f.cluster(c, scope)
+	} else {
+		d.attached(f, c)
+	}
+	c.Identity = f.computeIdentity()
+	if err := d.end(f); err != nil {
+		return nil, err
+	}
+	c.Warnings = f.p.notes
+	return c, nil
+}
+
+// cluster is the part that a cluster has.
+func (f *fields) cluster(c *Compute, scope trainyard.Scope) {
 	p := &c.Spec.Properties
 	p.OSType = "Linux"
 	if p.VMSize = f.text("size"); p.VMSize == "" {
@@ -50,12 +73,6 @@ func (d *Document) Compute(scope trainyard.Scope) (*Compute, error) {
 	}
 	f.ssh(&c.Spec)
 	f.network(p, scope)
-	c.Identity = f.computeIdentity()
-	if err := d.end(f); err != nil {
-		return nil, err
-	}
-	c.Warnings = f.p.notes
-	return c, nil
 }
 
 func (f *fields) scale() *trainyard.ScaleSettings {

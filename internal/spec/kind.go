@@ -17,7 +17,14 @@ const (
 	Data        Kind = "data"
 	Datastore   Kind = "datastore"
 	Workspace   Kind = "workspace"
+
+	VirtualMachine Kind = "vmCompute"
+	Kubernetes     Kind = "kubernetesCompute"
+	Slurm          Kind = "slurmCompute" // ours, not Azure's
 )
+
+// computeKinds are the kinds of the types of compute that this build has.
+var computeKinds = map[string]Kind{"": Cluster, "amlcompute": Cluster, "virtualmachine": VirtualMachine, "kubernetes": Kubernetes, "slurm": Slurm}
 
 // nouns are the command line's nouns and the kind each means when a file says nothing more.
 var nouns = map[string]Kind{"job": CommandJob, "compute": Cluster, "environment": Environment, "data": Data, "datastore": Datastore, "workspace": Workspace}
@@ -74,6 +81,10 @@ func (d *Document) detect(noun string) {
 	case "compute":
 		if typ == "" {
 			typ = schema.typ
+		}
+		if kind, built := computeKinds[typ]; built {
+			d.Kind = kind
+			return
 		}
 		d.only("amlcompute", computeTypes, typ, "computes")
 	}

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"net/url"
+
+	"github.com/spf13/cobra"
+
+	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/client"
+)
+
+// attachFlags are the flags of "compute attach" besides those of every compute, with the fields they stand for.
+var attachFlags = map[string]struct{ field, help string }{
+	"resource-id":          {"resource_id", "ARM id that the machine or cluster has in Azure; kept"},
+	"address":              {"address", "virtualmachine: `HOST` or address of the machine"},
+	"admin-username":       {"ssh_settings.admin_username", "virtualmachine: user to log in as"},
+	"admin-password":       {"ssh_settings.admin_password", "virtualmachine: password of that user"},
+	"ssh-private-key-file": {"ssh_settings.ssh_private_key_file", "virtualmachine: `FILE` with that user's private key"},
+	"ssh-port":             {"ssh_settings.ssh_port", "virtualmachine: port of SSH (default 22)"},
+	"namespace":            {"namespace", "kubernetes: namespace that jobs run in"},
+	"kubeconfig":           {"kubeconfig", "kubernetes: `FILE` by which kubectl reaches the cluster"},
+	"context":              {"context", "kubernetes: context of the kubeconfig"},
+	"partition":            {"partition", "slurm: partition that jobs are submitted to"},
+	"account":              {"account", "slurm: account that jobs are counted for"},
+	"qos":                  {"qos", "slurm: quality of service"},
+	"conf":                 {"conf", "slurm: path of slurm.conf on the server"},
+	"folder":               {"folder", "slurm: folder that the server and the nodes see under the same path"},
+	"server-url":           {"server_url", "`URL` at which its nodes reach this server"},
+}
+
+func (a *app) computeAttach() *cobra.Command {
+	cmd := a.verb(verb{
+		use: "attach [NAME]", short: "Attach a machine, a Kubernetes cluster or a Slurm cluster that is there already",
+		long: `Attaches what is there already, so that jobs run on it: a machine that SSH reaches (virtualmachine), a namespace of a
+Kubernetes cluster (kubernetes), partitions of a Slurm cluster (slurm). It is looked at first; what is wrong is said at once.`,
+		example: `  trainyard compute attach --name lab-pc --type virtualmachine --address 192.0.2.7 --admin-username ml --ssh-private-key-file ~/.ssh/id_ed25519
+  trainyard compute attach --name k8s --type kubernetes --kubeconfig ~/.kube/config --namespace training
+  trainyard compute attach --name hpc --type slurm --partition gpu --folder /shared/trainyard
+  trainyard compute attach --file compute.yml`,
+		do: func(ctx context.Context, c *client.Client, cmd *cobra.Command, args []string) error {
+			return a.createCompute(ctx, c, cmd, args)
+		},
+	}, trainyard.KindCompute)
+	f := cmd.Flags()
+	f.StringP("type", "t", "", "virtualmachine, kubernetes or slurm")
+	f.String("description", "", "what it is for")
+	f.StringArray("tags", nil, "`key=value` pairs")
+	for name, flag := range attachFlags {
+		f.String(name, "", flag.help)
+	}
+	return addWaitFlags(addFileFlags(cmd, "compute"))
+}
+
+// computeDetach is a deletion of what was attached: the thing itself stays.
+func (a *app) computeDetach() *cobra.Command {
+	cmd := a.verb(verb{
+		use: "detach [NAME]", short: "Let go of a compute that was attached; nothing of ours stays on it",
+		example: "  trainyard compute detach --name lab-pc --yes\n  trainyard compute detach -n lab-pc --force --yes   cancel its jobs first",
+		do: func(ctx context.Context, c *client.Client, cmd *cobra.Command, args []string) error {
+			n, err := name(cmd, args)
+			if err != nil {
+				return err
+			}
+			raw, err := c.Get(ctx, "computes", n)
+			if err != nil {
+				return err
+			}
+			e, err := shown(trainyard.KindCompute, raw)
+			if err != nil {
+				return err
+			}
+			if attached, _ := e["is_attached_compute"].(bool); !attached {
+				return usagef("%s is of type %s and was not attached; to delete it: trainyard compute delete --name %s", n, text(e, "type"), n)
+			}
+			if err := a.confirm(ctx, flagBool(cmd, "yes"), "detach compute %s", n); err != nil {
+				return err
+			}
+			query := url.Values{"underlyingResourceAction": {"Detach"}}
+			if flagBool(cmd, "force") {
+				query.Set("force", "true")
+			}
+			ans, err := c.Delete(ctx, query, "computes", n)
+			if err != nil {
+				return err
+			}
+			if err := a.wait(ctx, c, cmd, ans, "detaching "+n); err != nil {
+				return err
+			}
+			a.say("%s is detached", n)
+			return nil
+		},
+	}, trainyard.KindCompute)
+	cmd.Flags().Bool("force", false, "cancel the jobs that run or wait on it first")
+	return addWaitFlags(addYes(cmd))
+}
