@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -112,9 +113,48 @@ func (k Kind) Versioned() bool {
 
 // Location is where machines come from: this machine, a Kubernetes cluster, an SSH inventory, a cloud region.
 type Location struct {
-	Name   string   `json:"name"`
-	Driver string   `json:"driver"` // the fleet kind that makes its machines
-	Sizes  []VMSize `json:"sizes"`
+	Name     string          `json:"name"`
+	Driver   string          `json:"driver"`             // the fleet kind that makes its machines
+	Regions  []string        `json:"regions,omitempty"`  // Azure regions that mean it; a region that no location lists means the first one
+	Sizes    []VMSize        `json:"sizes"`              // empty: the whole catalogue
+	Approved []string        `json:"approved,omitempty"` // sizes, series or families that need approval and have it; "all"
+	Capacity Capacity        `json:"capacity,omitzero"`  // of all its machines together
+	Settings json.RawMessage `json:"-"`                  // of the fleet; may hold secrets
+}
+
+// Capacity is how much a location's machines may have together. A zero field is not limited.
+type Capacity struct {
+	Nodes int `json:"nodes,omitempty"`
+	VCPUs int `json:"vCPUs,omitempty"`
+	GPUs  int `json:"gpus,omitempty"`
+}
+
+// Holds says whether used fits in c.
+func (c Capacity) Holds(used Capacity) bool {
+	return (c.Nodes == 0 || used.Nodes <= c.Nodes) && (c.VCPUs == 0 || used.VCPUs <= c.VCPUs) && (c.GPUs == 0 || used.GPUs <= c.GPUs)
+}
+
+// Plus is what c and n machines of a size come to.
+func (c Capacity) Plus(n int, s VMSize) Capacity {
+	return Capacity{Nodes: c.Nodes + n, VCPUs: c.VCPUs + n*s.VCPUs, GPUs: c.GPUs + n*s.GPUs}
+}
+
+// Size finds one of the location's sizes, in any case and with or without "Standard_".
+func (l *Location) Size(name string) (VMSize, bool) {
+	want := strings.TrimPrefix(lower(name), "standard_")
+	for _, s := range l.Sizes {
+		if strings.TrimPrefix(lower(s.Name), "standard_") == want {
+			return s, true
+		}
+	}
+	return VMSize{}, false
+}
+
+// Approves says whether machines of the size may be made: it needs no approval, or has it.
+func (l *Location) Approves(s VMSize) bool {
+	return !s.NeedsApproval || slices.ContainsFunc(l.Approved, func(a string) bool {
+		return strings.EqualFold(a, "all") || strings.EqualFold(a, s.Name) || strings.EqualFold(a, s.Series) || strings.EqualFold(a, s.Family)
+	})
 }
 
 // VMSize is a machine size as Azure names it. Memory is in GiB as the vmSizes operation reports it (memoryGB).

@@ -45,6 +45,7 @@ func newRoot(a *app) *cobra.Command {
 		newDataCommand(a),
 		newDatastoreCommand(a),
 		newWorkspaceCommand(a),
+		newLocationCommand(a),
 		newVersionCommand(a),
 		newServerCommand(),
 		newAgentCommand(),

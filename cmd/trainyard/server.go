@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -31,6 +33,7 @@ import (
 	"github.com/trainyard/trainyard/internal/identity"
 	"github.com/trainyard/trainyard/internal/loop"
 	"github.com/trainyard/trainyard/internal/output"
+	"github.com/trainyard/trainyard/internal/spec"
 	"github.com/trainyard/trainyard/internal/store"
 )
 
@@ -50,6 +53,7 @@ var (
 type serverConfig struct {
 	Dir    string // of everything the server keeps
 	Listen string // host:port
+	File   string // configuration; "": config.yml in Dir, if it is there
 	DSN    string // of the database
 	Log    *slog.Logger
 	Ready  func(url string) // called once when it answers
@@ -83,6 +87,7 @@ func newServerCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&cfg.Dir, "data", "", "folder for everything the server keeps (default: trainyard in your state directory)")
 	cmd.Flags().StringVar(&cfg.Listen, "listen", "127.0.0.1:7878", "address to serve on: TLS, and plain HTTP for this computer")
+	cmd.Flags().StringVar(&cfg.File, "config", "", "configuration file: locations (default: config.yml in the data folder, if there is one)")
 	cmd.Flags().StringVar(&cfg.DSN, "database", "", "postgres://… (default: SQLite in the data folder)")
 	cmd.Flags().BoolVar(&verbose, "verbose", false, "log more")
 	return cmd
@@ -95,6 +100,10 @@ func newServerCommand() *cobra.Command {
 // control.Append has taken its log meanwhile → history and arm show it.
 func serve(ctx context.Context, cfg *serverConfig) error {
 	if err := prepareDir(cfg); err != nil {
+		return err
+	}
+	locations, err := readLocations(cfg)
+	if err != nil {
 		return err
 	}
 	// The port first: a second server must fail before it touches anything.
@@ -137,7 +146,7 @@ func serve(ctx context.Context, cfg *serverConfig) error {
 	// Will: verbs and loops.
 	will := control.New(control.Config{
 		Store: db, Output: said, Blobs: bytes, Tokens: id, Sign: signer.Sign, URL: func() string { return local },
-		Host: hostResources(), Kinds: attachable(), Locations: []trainyard.Location{{Name: trainyard.DefaultLocation, Driver: fleets()[0].Name}},
+		Host: hostResources(), Kinds: attachable(), Locations: locations,
 		Now: time.Now, Log: cfg.Log,
 	})
 	if err := will.Boot(ctx); err != nil {
@@ -216,8 +225,13 @@ func hostFleets(ctx context.Context, cfg *serverConfig, will *control.Control, g
 				continue
 			}
 			c := kind.New()
+			if len(loc.Settings) > 0 {
+				if err := json.Unmarshal(loc.Settings, c); err != nil {
+					return trainyard.Invalid("the settings of location %s cannot be read: %v", loc.Name, err)
+				}
+			}
 			if err := c.Validate(); err != nil {
-				return err
+				return fmt.Errorf("location %s: %w", loc.Name, err)
 			}
 			d, err := c.Open(ctx, fleet.Env{Dir: filepath.Join(cfg.Dir, "machines", loc.Name), Name: loc.Name, Server: serverURL, Binary: self, Cache: filepath.Join(cfg.Dir, "cache"), Hide: secretPaths(cfg.Dir), Log: cfg.Log})
 			if err != nil {
@@ -228,6 +242,27 @@ func hostFleets(ctx context.Context, cfg *serverConfig, will *control.Control, g
 		}
 	}
 	return nil
+}
+
+// readLocations reads the configuration file. Without one there is one location: this machine, which grants every size.
+func readLocations(cfg *serverConfig) ([]trainyard.Location, error) {
+	here := []trainyard.Location{{Name: trainyard.DefaultLocation, Driver: fleets()[0].Name, Approved: []string{"all"}}}
+	path := cfg.File
+	if path == "" {
+		path = filepath.Join(cfg.Dir, "config.yml")
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+			return here, nil
+		}
+	}
+	var drivers []string
+	for _, k := range fleets() {
+		drivers = append(drivers, k.Name)
+	}
+	s, err := spec.LoadServer(path, drivers)
+	if err != nil || len(s.Locations) == 0 {
+		return here, err
+	}
+	return s.Locations, nil
 }
 
 // settings lets identity keep its keys in the store.

@@ -56,6 +56,9 @@ type Computes interface {
 // Places are where machines come from. Only the subscription of a scope counts.
 type Places interface {
 	Location(ctx context.Context, name string) (trainyard.Location, error)
+	// AllLocations lists them, the default first; Used is what the machines of one come to.
+	AllLocations(ctx context.Context) ([]trainyard.Location, error)
+	Used(ctx context.Context, location string) trainyard.Capacity
 	Usages(ctx context.Context, scope trainyard.Scope, location string) ([]trainyard.Usage, error)
 	Quotas(ctx context.Context, scope trainyard.Scope, location string) ([]trainyard.Usage, error)
 	SetQuotas(ctx context.Context, who trainyard.User, scope trainyard.Scope, location string, limits map[string]int64) error

@@ -64,6 +64,50 @@ func (d *door) vmSizes(c *call, _ trainyard.Kind) (reply, error) {
 	return ok(map[string]any{"value": items})
 }
 
+// locationBody is a location as this server shows it; Azure's own lists regions elsewhere, with less.
+type locationBody struct {
+	Name     string             `json:"name"`
+	ID       string             `json:"id"`
+	Driver   string             `json:"driver"`
+	Default  bool               `json:"default"`
+	Regions  []string           `json:"regions"`
+	Approved []string           `json:"approved"`
+	Capacity trainyard.Capacity `json:"capacity"`
+	Used     trainyard.Capacity `json:"used"`
+	Sizes    int                `json:"sizeCount"`
+}
+
+func (d *door) locationBody(c *call, l trainyard.Location, first bool) locationBody {
+	return locationBody{Name: l.Name, ID: "/subscriptions/" + c.place.subscription + "/providers/" + trainyard.Provider + "/locations/" + l.Name,
+		Driver: l.Driver, Default: first, Regions: listOf(l.Regions), Approved: listOf(l.Approved), Capacity: l.Capacity,
+		Used: d.Places.Used(c.Context(), l.Name), Sizes: len(l.Sizes)}
+}
+
+func (d *door) listLocations(c *call, _ trainyard.Kind) (reply, error) {
+	list, err := d.Places.AllLocations(c.Context())
+	if err != nil {
+		return reply{}, err
+	}
+	items := make([]locationBody, 0, len(list))
+	for i, l := range list {
+		items = append(items, d.locationBody(c, l, i == 0))
+	}
+	return pageOf(c, items, "")
+}
+
+// getLocation answers for a region too: with the location that it means.
+func (d *door) getLocation(c *call, _ trainyard.Kind) (reply, error) {
+	l, err := d.Places.Location(c.Context(), c.location())
+	if err != nil {
+		return reply{}, err
+	}
+	all, err := d.Places.AllLocations(c.Context())
+	if err != nil {
+		return reply{}, err
+	}
+	return ok(d.locationBody(c, l, len(all) > 0 && all[0].Name == l.Name))
+}
+
 func (d *door) usages(c *call, _ trainyard.Kind) (reply, error) {
 	list, err := d.Places.Usages(c.Context(), c.scope(), c.location())
 	if err != nil {

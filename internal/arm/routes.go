@@ -57,6 +57,8 @@ func routes() []route {
 		{"POST", inGroup + "/jobs/*/cancel", act, trainyard.KindJob, (*door).cancelJob},
 		{"GET", inGroup + "/jobs/*/events", read, trainyard.KindJob, (*door).jobEvents}, // ours, not Azure's
 
+		{"GET", "s:locations", read, kindLocation, (*door).listLocations}, // ours, not Azure's
+		{"GET", inSub, read, kindLocation, (*door).getLocation},           // ours, not Azure's
 		{"GET", inSub + "/vmSizes", read, kindLocation, (*door).vmSizes},
 		{"GET", inSub + "/usages", read, kindLocation, (*door).usages},
 		{"GET", inSub + "/quotas", read, kindLocation, (*door).quotas},

@@ -115,9 +115,16 @@ func (c *Control) admitCluster(comp *trainyard.Compute) error {
 	if p.VMSize == "" {
 		p.VMSize = "Standard_DS3_v2"
 	}
-	size, ok := catalog.Size(p.VMSize)
-	if !ok {
+	l := c.place(comp.Where)
+	size, ok := l.Size(p.VMSize)
+	switch _, known := catalog.Size(p.VMSize); {
+	case !ok && !known:
 		return trainyard.Invalid("compute %q: %q is not a size that is known here; the nearest are %s; see: trainyard compute list-sizes", comp.Name, p.VMSize, strings.Join(catalog.NearSizes(p.VMSize), ", "))
+	case !ok:
+		return trainyard.Invalid("compute %q: location %s has no machines of size %s; it has %s", comp.Name, l.Name, p.VMSize, sizeNames(l))
+	case !l.Approves(size):
+		return trainyard.Invalid("compute %q: size %s is of a restricted series and location %s has no approval for it; it has %s; who runs the server grants it with \"approved: [%s]\" at the location",
+			comp.Name, size.Name, l.Name, sizeNames(l), size.Series)
 	}
 	p.VMSize = size.Name
 	switch {
@@ -149,6 +156,20 @@ func (c *Control) admitCluster(comp *trainyard.Compute) error {
 	return nil
 }
 
+// sizeNames lists the sizes that a location has and may make, the first dozen by name.
+func sizeNames(l *trainyard.Location) string {
+	var names []string
+	for _, s := range l.Sizes {
+		if l.Approves(s) {
+			names = append(names, s.Name)
+		}
+	}
+	if n := len(names); n > 12 {
+		return fmt.Sprintf("%s and %d more (trainyard compute list-sizes --location %s)", strings.Join(names[:12], ", "), n-12, l.Name)
+	}
+	return strings.Join(names, ", ")
+}
+
 // overcommitted says where a size asks for more than this machine has.
 func (c *Control) overcommitted(comp *trainyard.Compute, size trainyard.VMSize) {
 	if float64(size.VCPUs) > c.Host.CPUs {
@@ -161,7 +182,7 @@ func (c *Control) overcommitted(comp *trainyard.Compute, size trainyard.VMSize) 
 		comp.Warnings = trainyard.Warn(comp.Warnings, fmt.Sprintf("%s has %d GPUs and this machine %d", size.Name, size.GPUs, c.Host.GPUs))
 	}
 	if size.NeedsApproval {
-		comp.Warnings = trainyard.Warn(comp.Warnings, fmt.Sprintf("%s is of a restricted series: Azure asks for an approved quota; here it is allowed", size.Name))
+		comp.Warnings = trainyard.Warn(comp.Warnings, fmt.Sprintf("%s is of a restricted series: Azure asks for an approved quota; location %s has approval", size.Name, comp.Where))
 	}
 	if runtime.GOOS != "linux" {
 		comp.Warnings = trainyard.Warn(comp.Warnings, "CPU and memory of the size are not held on "+runtime.GOOS)

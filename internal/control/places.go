@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"github.com/trainyard/trainyard"
@@ -51,24 +52,65 @@ func (c *Control) HostedNodes(ctx context.Context, after int64) ([]Hosted, int64
 
 // where is the location of ours that a location in a file means: its own name, or the default.
 func (c *Control) where(name string) string {
+	same := func(s string) bool { return strings.EqualFold(s, name) }
 	for _, l := range c.Locations {
-		if strings.EqualFold(l.Name, name) {
+		if same(l.Name) {
+			return l.Name
+		}
+	}
+	for _, l := range c.Locations {
+		if slices.ContainsFunc(l.Regions, same) {
 			return l.Name
 		}
 	}
 	return c.Locations[0].Name
 }
 
-// Location finds a location; an unknown Azure region is the default one.
-func (c *Control) Location(ctx context.Context, name string) (trainyard.Location, error) {
-	where := c.where(name)
+// AllLocations lists the locations; the first is the default.
+func (c *Control) AllLocations(context.Context) ([]trainyard.Location, error) {
+	out := make([]trainyard.Location, len(c.Locations))
+	for i := range c.Locations {
+		out[i] = *c.place(c.Locations[i].Name)
+	}
+	return out, nil
+}
+
+// place is a location of ours by its own name, with its sizes; nil for what is none, such as the place of attached machines.
+func (c *Control) place(name string) *trainyard.Location {
 	for _, l := range c.Locations {
-		if l.Name == where {
+		if l.Name == name {
 			if len(l.Sizes) == 0 {
 				l.Sizes = catalog.Sizes()
 			}
-			return l, nil
+			return &l
 		}
+	}
+	return nil
+}
+
+// Used is what the machines of a location come to, those that are on their way in included, those on their way out not.
+func (c *Control) Used(ctx context.Context, location string) trainyard.Capacity {
+	var used trainyard.Capacity
+	l := c.place(location)
+	if l == nil {
+		return used
+	}
+	for _, n := range c.Store.AllNodes() {
+		comp, err := c.Store.Compute(ctx, n.Compute)
+		if err != nil || comp.Where != location || !comp.Elastic() || n.State == trainyard.NodeLeaving {
+			continue
+		}
+		if s, ok := l.Size(n.Size); ok {
+			used = used.Plus(1, s)
+		}
+	}
+	return used
+}
+
+// Location finds a location; an unknown Azure region is the default one.
+func (c *Control) Location(ctx context.Context, name string) (trainyard.Location, error) {
+	if l := c.place(c.where(name)); l != nil {
+		return *l, nil
 	}
 	return trainyard.Location{}, trainyard.NotFound("location %q does not exist", name)
 }
@@ -89,7 +131,7 @@ func (c *Control) Usages(ctx context.Context, scope trainyard.Scope, location st
 		}
 	}
 	for _, n := range c.Store.AllNodes() {
-		if size, ok := catalog.Size(n.Size); ok && here[n.Compute] {
+		if size, ok := c.place(where).Size(n.Size); ok && here[n.Compute] {
 			cores[size.Family] += int64(size.VCPUs)
 		}
 	}
@@ -113,7 +155,7 @@ func (c *Control) Quotas(ctx context.Context, scope trainyard.Scope, location st
 	}
 	var out []trainyard.Usage
 	seen := map[string]bool{}
-	for _, s := range catalog.Sizes() {
+	for _, s := range c.place(c.where(location)).Sizes {
 		if seen[s.Family] {
 			continue
 		}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/trainyard/trainyard"
-	"github.com/trainyard/trainyard/internal/catalog"
 	"github.com/trainyard/trainyard/internal/scale"
 	"github.com/trainyard/trainyard/internal/store"
 )
@@ -175,9 +174,12 @@ func (c *Control) FleetWanted(ctx context.Context, location string, after int64)
 		if comp == nil || n.State == trainyard.NodeLeaving {
 			continue
 		}
-		size, ok := catalog.Size(n.Size)
-		if !ok && comp.Elastic() {
-			continue
+		size := trainyard.VMSize{}
+		if l := c.place(location); l != nil {
+			var ok bool
+			if size, ok = l.Size(n.Size); !ok {
+				continue
+			}
 		}
 		token, err := c.JoinToken(n.ID)
 		if err != nil {

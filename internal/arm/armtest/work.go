@@ -235,3 +235,14 @@ func (c *Control) SetQuotas(_ context.Context, _ trainyard.User, _ trainyard.Sco
 	}
 	return c.Err
 }
+
+// AllLocations is the one location.
+func (c *Control) AllLocations(ctx context.Context) ([]trainyard.Location, error) {
+	l, err := c.Location(ctx, "local")
+	return []trainyard.Location{l}, err
+}
+
+// Used is as if one machine were there.
+func (c *Control) Used(context.Context, string) trainyard.Capacity {
+	return trainyard.Capacity{Nodes: 1, VCPUs: 4}
+}

@@ -1,0 +1,169 @@
+package spec
+
+import (
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/catalog"
+)
+
+// Server is a server's configuration file.
+type Server struct {
+	Locations []trainyard.Location // the first is the default; empty: the file names none
+}
+
+// LoadServer reads the configuration of a server. drivers are the kinds of fleet that this build has.
+func LoadServer(path string, drivers []string) (*Server, error) {
+	data, err := slurp(path)
+	if err != nil {
+		return nil, err
+	}
+	p := &problems{}
+	root := read(&source{name: path, dir: filepath.Dir(path)}, data, p)
+	if root == nil {
+		return nil, p.err(path)
+	}
+	if root.kind != mapping {
+		p.at(root.place, "", "got %s, want a map: locations", root.words())
+		return nil, p.err(path)
+	}
+	f := &fields{p: p, n: root}
+	s := &Server{}
+	for i, n := range f.maps("locations") {
+		one := &fields{p: p, n: n, path: "locations" + (step{index: i}).String()}
+		l := one.location(drivers)
+		if slices.ContainsFunc(s.Locations, func(o trainyard.Location) bool { return o.Name == l.Name && l.Name != "" }) {
+			p.at(one.place("name"), one.at("name"), "there is another location %q above", l.Name)
+		}
+		s.Locations = append(s.Locations, l)
+	}
+	f.done()
+	return s, p.err(path)
+}
+
+// maps is a field that is a list of maps.
+func (f *fields) maps(name string) []*node {
+	n := f.get(name)
+	if n == nil {
+		return nil
+	}
+	if n.kind != list {
+		f.wrong(n, name, "a list")
+		return nil
+	}
+	var out []*node
+	for i, v := range n.values {
+		if v.kind != mapping {
+			f.p.at(v.place, f.at(name)+(step{index: i}).String(), "got %s, want a map", v.words())
+			continue
+		}
+		out = append(out, v)
+	}
+	return out
+}
+
+func (f *fields) location(drivers []string) trainyard.Location {
+	l := trainyard.Location{Name: f.need("name"), Driver: f.text("driver"), Regions: f.list("regions"), Approved: f.list("approved")}
+	if l.Driver == "" {
+		l.Driver = drivers[0]
+	}
+	if !slices.Contains(drivers, l.Driver) {
+		f.p.at(f.place("driver"), f.at("driver"), "got %q, want one of %v", l.Driver, drivers)
+	}
+	if c := f.sub("capacity"); c.n != nil {
+		l.Capacity = trainyard.Capacity{Nodes: or(c.integer("nodes", 1), 0), VCPUs: or(c.integer("vcpus", 1), 0), GPUs: or(c.integer("gpus", 1), 0)}
+		c.done()
+	}
+	if s := f.sub("settings"); s.n != nil {
+		l.Settings = asJSON(s.n.plain())
+	}
+	f.sizes(&l)
+	f.prices(&l)
+	return l
+}
+
+// sizes are names of the catalogue, or sizes of the location's own.
+func (f *fields) sizes(l *trainyard.Location) {
+	n := f.get("sizes")
+	if n == nil {
+		return
+	}
+	if n.kind != list {
+		f.wrong(n, "sizes", "a list of sizes")
+		return
+	}
+	for i, v := range n.values {
+		at := f.at("sizes") + (step{index: i}).String()
+		if v.kind == scalar {
+			size, ok := catalog.Size(v.text)
+			if !ok {
+				f.p.at(v.place, at, "%q is not in the catalogue; the nearest are %v; a size of your own is a map with name, vcpus and memory_gb", v.text, catalog.NearSizes(v.text))
+			}
+			l.Sizes = append(l.Sizes, size)
+			continue
+		}
+		if v.kind != mapping {
+			f.p.at(v.place, at, "got %s, want the name of a size, or a map with name, vcpus and memory_gb", v.words())
+			continue
+		}
+		one := &fields{p: f.p, n: v, path: at}
+		size := trainyard.VMSize{Name: one.need("name"), Family: one.text("family"), Series: one.text("series"), GPU: one.text("gpu"),
+			VCPUs: or(one.integer("vcpus", 1), 1), GPUs: or(one.integer("gpus", 0), 0), MemoryGB: one.number("memory_gb"), PricePerHour: one.number("price"),
+			LowPriorityRate: one.number("low_priority_price"), ComputeTypes: []string{trainyard.ComputeCluster, "ComputeInstance"}}
+		if size.Family == "" {
+			size.Family = l.Name + "Family"
+		}
+		if one.has("needs_approval") {
+			yes := one.boolean("needs_approval")
+			size.NeedsApproval = yes != nil && *yes
+		}
+		for _, needed := range []string{"vcpus", "memory_gb"} {
+			if !one.has(needed) {
+				f.p.at(v.place, one.at(needed), "it is missing")
+			}
+		}
+		one.done()
+		l.Sizes = append(l.Sizes, size)
+	}
+}
+
+// prices are dollars an hour by size; what a low-priority node costs keeps its share.
+func (f *fields) prices(l *trainyard.Location) {
+	f.each("prices", func(k, v *node, path string) {
+		if len(l.Sizes) == 0 {
+			l.Sizes = slices.Clone(catalog.Sizes())
+		}
+		size, ok := l.Size(k.text)
+		if !ok {
+			f.p.at(k.place, path, "the location has no size %q", k.text)
+			return
+		}
+		price := (&fields{p: f.p, n: &node{place: v.place, kind: mapping, keys: []*node{k}, values: []*node{v}}, path: f.at("prices")}).number(k.text)
+		for i := range l.Sizes {
+			if l.Sizes[i].Name == size.Name {
+				if size.PricePerHour > 0 {
+					l.Sizes[i].LowPriorityRate = price * size.LowPriorityRate / size.PricePerHour
+				}
+				l.Sizes[i].PricePerHour = price
+			}
+		}
+	})
+	f.done()
+}
+
+// number is a field that is a number of at least 0.
+func (f *fields) number(name string) float64 {
+	n := f.get(name)
+	if n == nil {
+		return 0
+	}
+	if n.kind == scalar {
+		if x, err := strconv.ParseFloat(n.text, 64); err == nil && x >= 0 && x < 1e9 {
+			return x
+		}
+	}
+	f.wrong(n, name, "a number of at least 0")
+	return 0
+}
