@@ -158,7 +158,8 @@ type Failure struct {
 // Class sorts the ends of a task, for policy and for people.
 type Class string
 
-// The classes. Policy (control.advance) retries NodeLost and StartFailed, and nothing the user's own process did.
+// The classes. Policy (control.advance) retries NodeLost and StartError within limits, Preempted always, and nothing the user's own process
+// did.
 const (
 	ClassOK          Class = "OK"
 	ClassUser        Class = "UserError"        // non-zero exit or a signal of its own
@@ -171,6 +172,7 @@ const (
 	ClassNodeLost    Class = "NodeLost"         // the node vanished; the task may have run
 	ClassSibling     Class = "SiblingFailed"    // another rank of the gang ended the attempt
 	ClassDisk        Class = "DiskFull"         // no room on the node
+	ClassPreempted   Class = "Preempted"        // the node gave way to dedicated work
 )
 
 // Attempt is one try of a job. Number counts from 1.
@@ -180,6 +182,9 @@ type Attempt struct {
 	Placed time.Time `json:"placed"`
 	Ended  time.Time `json:"ended,omitzero"`
 	Class  Class     `json:"class,omitempty"`
+
+	// Logs is how long the job's logs were, in bytes, when the attempt had ended and another was to come: the next one's begin there.
+	Logs map[string]int64 `json:"logs,omitempty"`
 }
 
 // RunTask is what the server remembers of a task: where it is and how it is.

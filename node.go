@@ -3,6 +3,7 @@ package trainyard
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -27,6 +28,9 @@ type Compute struct {
 	WantedWhy Reason    // why that many
 	Resized   time.Time // when Wanted last changed
 	Errors    []string  // why machines could not be had, newest last; cleared when they could
+	Full      string    // why its location has no room for the nodes that it wants; "" if it has
+
+	Serverless bool // nobody created it: it is for jobs that name no compute, and not listed
 
 	Engine   string          // kind of target whose engine runs its tasks, such as "slurm"; "": its nodes have agents
 	Settings json.RawMessage // of that engine, or of the fleet that puts an agent on its machine. May hold secrets; never shown
@@ -43,6 +47,11 @@ func (c *Compute) ID() string { return c.Scope.Child(string(KindCompute), c.Name
 
 // Key is unique in a server. Compute names compare without regard to case.
 func (c *Compute) Key() ComputeKey { return MakeComputeKey(c.Scope, c.Name) }
+
+// LowPriority says whether the compute's nodes give way to dedicated ones.
+func (c *Compute) LowPriority() bool {
+	return strings.EqualFold(c.Spec.Properties.VMPriority, "LowPriority")
+}
 
 // ComputeKey names a compute in a server.
 type ComputeKey string
@@ -135,6 +144,7 @@ type Node struct {
 	Address  string    // where gang members reach each other
 	Agent    string    // version of the agent's program
 	Notes    []string  // what is not held here: "CPU not held: no cgroup cpu controller"
+	Engines  []string  // container engines that it has: "docker"
 	Created  time.Time
 	Joined   time.Time
 	Seen     time.Time // last sign of life; kept in memory, written only when the state changes
@@ -190,7 +200,7 @@ func (s NodeState) Usable() bool {
 // Clone returns a copy that shares nothing that changes.
 func (n *Node) Clone() *Node {
 	c := *n
-	c.Notes = slices.Clone(n.Notes)
+	c.Notes, c.Engines = slices.Clone(n.Notes), slices.Clone(n.Engines)
 	return &c
 }
 
@@ -202,6 +212,7 @@ type NodeInfo struct {
 	Address  string    `json:"address"`
 	Version  string    `json:"version"`
 	Notes    []string  `json:"notes,omitempty"`
+	Engines  []string  `json:"engines,omitempty"`
 	Holding  []TaskID  `json:"holding,omitempty"` // tasks it found on its disk
 }
 

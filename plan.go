@@ -20,6 +20,7 @@ type ComputeView struct {
 	Deleting  bool
 	Wanted    int      // nodes the scaler wants now
 	Errors    []string // why machines could not be had, newest last
+	Full      string   // why its location has no room for more of them
 	Nodes     []NodeView
 	Queue     []QueuedJob // by priority (higher first), then Seq
 }
@@ -88,4 +89,37 @@ type Scale struct {
 	Wanted int      // nodes that should be there when this is done
 	Why    Reason
 	Again  time.Time // look again then, zero: when something changes
+}
+
+// Room is what the scaler sees of one location.
+type Room struct {
+	Name     string
+	Capacity Capacity // of all its machines; zero fields are not limited
+	Used     Capacity // by those that are there or on their way in, with those that were told to give way
+	Asks     []Ask
+	Low      []LowNode // of low priority, and not told to give way yet
+	Yielding Capacity  // of those that were told to give way and are not gone
+}
+
+// Ask is a cluster's wish for more nodes.
+type Ask struct {
+	Compute ComputeKey
+	Name    string
+	Add     int
+	Size    VMSize
+	Low     bool // of low priority
+}
+
+// LowNode is a node of low priority. Began is when its present work began, zero if it has none.
+type LowNode struct {
+	ID    NodeID
+	Size  VMSize
+	Began time.Time
+}
+
+// Sharing is how a location's room is given out.
+type Sharing struct {
+	Grant   map[ComputeKey]int    // of what was asked for; what is missing may be granted later
+	Preempt []NodeID              // low-priority nodes that give way to dedicated ones
+	Why     map[ComputeKey]Reason // of clusters that did not get all
 }

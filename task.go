@@ -73,12 +73,14 @@ type Task struct {
 
 	Stop Class `json:"stop,omitempty"` // not empty: end it, for this reason
 
+	Restore bool `json:"restore,omitempty"` // bring back what an earlier attempt that was preempted left in ./outputs and the named outputs
+
 	Contained bool `json:"contained,omitempty"` // the driver brings the environment (an image); set on the node before staging
 
 	Server string `json:"server,omitempty"` // URL in Env at which the task reaches the server; a node that knows a better one puts it in
 	CA     string `json:"ca,omitempty"`     // PEM of the authority to trust there, for what stages itself
 	Token  string `json:"token,omitempty"`  // of the job, for what stages itself
-	Run Run `json:"run,omitzero"` // filled in on the node by staging; drivers read this
+	Run    Run    `json:"run,omitzero"`     // filled in on the node by staging; drivers read this
 }
 
 // Run is what a driver starts: the task after staging, every path one of the node's own.

@@ -24,6 +24,7 @@ trap stop EXIT
 trap 'exit 130' INT TERM
 
 title "A server with its defaults, in a fresh folder"
+export TRAINYARD_CONTAINERS=off # the job's image is large: its conda_file is built without it
 "$trainyard" server --data "$dir/data" --listen 127.0.0.1:0 >"$dir/server.out" 2>"$dir/server.log" &
 server=$!
 tries=0

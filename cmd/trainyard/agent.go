@@ -115,16 +115,18 @@ type nodeConfig struct {
 	Server     string   // URL at which tasks reach the server; "": the one that they come with
 	CA         string   // PEM of the authority to trust there
 	SelfStaged bool
+	Engines    []string // container engines that the driver has
 	Orphan     time.Duration
 	Log        *slog.Logger
 }
 
 // hostNode runs a node's agent until ctx is done; its tasks go on.
 func hostNode(ctx context.Context, n nodeConfig) error {
-	driver, err := openDrivers(ctx, target.Env{Dir: filepath.Join(n.Dir, "tasks"), Limit: n.Limit, Group: n.Group, Log: n.Log})
+	driver, engines, err := openDrivers(ctx, target.Env{Dir: filepath.Join(n.Dir, "tasks"), Limit: n.Limit, Group: n.Group, Log: n.Log})
 	if err != nil {
 		return err
 	}
+	n.Engines = engines
 	return runNode(ctx, n, driver)
 }
 
@@ -149,15 +151,16 @@ func runNode(ctx context.Context, n nodeConfig, driver target.Driver) error {
 	return agent.New(agent.Config{
 		Node: n.ID, JoinToken: n.JoinToken, Link: n.Link, Driver: driver, Stage: st, Dir: filepath.Join(n.Dir, "agent"),
 		Address: n.Address, Version: version(), Notes: notes, Hide: n.Hide, Log: n.Log, OrphanAfter: n.Orphan,
-		Server: n.Server, CA: n.CA, SelfStaged: n.SelfStaged,
+		Engines: n.Engines, Server: n.Server, CA: n.CA, SelfStaged: n.SelfStaged,
 	}).Run(ctx)
 }
 
-// openDrivers opens what runs tasks on a machine: processes, and the engines that the machine has.
-func openDrivers(ctx context.Context, env target.Env) (target.Driver, error) {
+// openDrivers opens what runs tasks on a machine: processes, and the container engines that the machine has. TRAINYARD_CONTAINERS=off
+// leaves those alone.
+func openDrivers(ctx context.Context, env target.Env) (d target.Driver, engines []string, err error) {
 	all := &target.Several{}
 	for i, kind := range targets() {
-		if kind.SelfStaged {
+		if kind.SelfStaged || i > 0 && strings.EqualFold(os.Getenv("TRAINYARD_CONTAINERS"), "off") {
 			continue
 		}
 		e := env
@@ -169,16 +172,16 @@ func openDrivers(ctx context.Context, env target.Env) (target.Driver, error) {
 		case i == 0 && err == nil:
 			all.First = d
 		case err == nil:
-			all.Others = append(all.Others, d)
+			all.Others, engines = append(all.Others, d), append(engines, kind.Name)
 		case i > 0 && trainyard.CodeOf(err) == trainyard.CodeUnsupported: // the machine has no such engine
 		default:
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	if len(all.Others) == 0 {
-		return all.First, nil
+		return all.First, nil, nil
 	}
-	return all, nil
+	return all, engines, nil
 }
 
 // openDriver opens one kind with its settings, JSON or nothing.

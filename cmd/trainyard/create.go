@@ -268,7 +268,7 @@ func (a *app) createJob(ctx context.Context, c *client.Client, cmd *cobra.Comman
 		return err
 	}
 	if flagBool(cmd, "web") {
-		a.browse(ctx, text(e, "services", "Studio", "endpoint"))
+		a.browseStudio(ctx, c, text(e, "services", "Studio", "endpoint"))
 	}
 	if flagBool(cmd, "stream") {
 		return a.streamCreated(ctx, c, job.Name)

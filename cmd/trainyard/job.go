@@ -43,7 +43,7 @@ func (a *app) jobShow() *cobra.Command {
 				return err
 			}
 			if flagBool(cmd, "web") {
-				a.browse(ctx, text(e, "services", "Studio", "endpoint"))
+				a.browseStudio(ctx, c, text(e, "services", "Studio", "endpoint"))
 			}
 			return a.print(e, a.jobView())
 		},

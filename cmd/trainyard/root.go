@@ -46,6 +46,7 @@ func newRoot(a *app) *cobra.Command {
 		newDatastoreCommand(a),
 		newWorkspaceCommand(a),
 		newLocationCommand(a),
+		newStudioCommand(a),
 		newVersionCommand(a),
 		newServerCommand(),
 		newAgentCommand(),

@@ -35,6 +35,7 @@ import (
 	"github.com/trainyard/trainyard/internal/output"
 	"github.com/trainyard/trainyard/internal/spec"
 	"github.com/trainyard/trainyard/internal/store"
+	"github.com/trainyard/trainyard/internal/studio"
 )
 
 // control satisfies what the doors and the agents open on to.
@@ -44,6 +45,14 @@ var (
 	_ arm.Computes     = (*control.Control)(nil)
 	_ arm.Places       = (*control.Control)(nil)
 	_ history.Runs     = control.Runs{}
+
+	_ studio.Jobs       = (*control.Control)(nil)
+	_ studio.Computes   = (*control.Control)(nil)
+	_ studio.Files      = (*control.Control)(nil)
+	_ studio.Workspaces = (*control.Control)(nil)
+	_ studio.Logs       = control.Runs{}
+	_ studio.Changes    = (*store.Store)(nil)
+
 	_ agent.Link       = (*control.Control)(nil)
 	_ agent.FleetLink  = (*control.Control)(nil)
 	_ agentlink.Server = (*control.Control)(nil)
@@ -175,6 +184,11 @@ func serve(ctx context.Context, cfg *serverConfig) error {
 	mux.Handle("/history/", runs)
 	mux.Handle("/data/", runs)
 	mux.Handle("/mlflow/", notBuilt("MLflow tracking"))
+	pages := studio.New(studio.Config{Jobs: will, Logs: control.Runs{Control: will}, Computes: will, Files: will, Changes: db, Workspaces: will,
+		Sessions: identity.NewSessions(id), External: identity.External, Now: time.Now, Log: cfg.Log})
+	for _, path := range studio.Paths() {
+		mux.Handle(path, pages)
+	}
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.Handle("/", arm.New(arm.Config{Assets: will, Jobs: will, Computes: will, Places: will, Auth: auth, Allow: id.Allow,
 		External: identity.External, Now: time.Now, Version: version(), Log: cfg.Log}))

@@ -4,6 +4,7 @@ import (
 	"github.com/trainyard/trainyard/internal/fleet"
 	fleetprocess "github.com/trainyard/trainyard/internal/fleet/process"
 	"github.com/trainyard/trainyard/internal/target"
+	targetdocker "github.com/trainyard/trainyard/internal/target/docker"
 	targetprocess "github.com/trainyard/trainyard/internal/target/process"
 )
 
@@ -11,6 +12,7 @@ import (
 func targets() []target.Kind {
 	return []target.Kind{
 		targetprocess.Kind(),
+		targetdocker.Kind(),
 	}
 }
 

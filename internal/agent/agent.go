@@ -65,6 +65,7 @@ type Config struct {
 	Address string   // where other nodes of a gang reach this one
 	Version string   // of the program
 	Notes   []string // what is not held on this node, for users
+	Engines []string // container engines that Driver has
 	Hide    []string // paths that no task may reach
 	Log     *slog.Logger
 

@@ -45,7 +45,7 @@ func (a *Agent) join(ctx context.Context) (trainyard.NodeLease, error) {
 		return trainyard.NodeLease{}, err
 	}
 	info := trainyard.NodeInfo{Node: a.cfg.Node, Token: a.cfg.JoinToken, Capacity: capacity,
-		Address: a.cfg.Address, Version: a.cfg.Version, Notes: a.cfg.Notes}
+		Address: a.cfg.Address, Version: a.cfg.Version, Notes: a.cfg.Notes, Engines: a.cfg.Engines}
 	for _, k := range a.all() {
 		info.Holding = append(info.Holding, k.id)
 	}

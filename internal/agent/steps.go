@@ -263,6 +263,8 @@ func (k *task) ended(when string) *trainyard.Result {
 		text = fmt.Sprintf("it ran longer than its limit of %s (limits.timeout)", k.kept.Task.Timeout)
 	case trainyard.ClassCanceled:
 		text = "canceled"
+	case trainyard.ClassPreempted:
+		text = "its node gave way to dedicated work"
 	case trainyard.ClassSibling:
 		text = "ended because another node of the job failed"
 	case trainyard.ClassNodeLost:

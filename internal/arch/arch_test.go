@@ -42,8 +42,10 @@ var table = map[string][]string{
 	"internal/spec":              {"internal/catalog"},
 	"internal/stage":             {},
 	"internal/store":             {},
+	"internal/studio":            {"internal/identity"},
 	"internal/target":            {},
 	"internal/target/process":    {"internal/target"},
+	"internal/target/docker":     {"internal/target"},
 	"internal/target/targettest": {"internal/target"},
 	"internal/bench":             {"client", "internal/sched", "internal/store"},
 }
@@ -52,6 +54,8 @@ var table = map[string][]string{
 var inTests = map[string][]string{
 	"internal/fleet/process":  {"internal/fleet/fleettest"},
 	"internal/target/process": {"internal/target/targettest"},
+	"internal/target/docker":  {"internal/target/targettest"},
+	"internal/studio":         {"internal/blob", "internal/output"},
 	"internal/agent":          {"internal/agentlink"},
 	"internal/arm":            {"internal/arm/armtest"},
 	"internal/blobrest":       {"internal/blob"},

@@ -95,7 +95,11 @@ func end(j *trainyard.Job, a *trainyard.Attempt, bad *trainyard.Result, now time
 		}
 		return j.MoveTo(trainyard.JobCanceled, trainyard.Reason{Code: "Canceled", Message: canceled(j)}, now)
 	}
-	if retryable(bad.Class) && len(j.Status.Attempts) < j.Plan.MaxAttempts {
+	if bad.Class == trainyard.ClassPreempted {
+		why := fmt.Sprintf("attempt %d was preempted: %s; waiting for room to run again", a.Number, bad.Message)
+		return j.MoveTo(trainyard.JobQueued, trainyard.Reason{Code: "Preempted", Message: why}, now)
+	}
+	if retryable(bad.Class) && tries(j) < j.Plan.MaxAttempts {
 		why := fmt.Sprintf("attempt %d of %d ended because %s; waiting for room to run again", a.Number, j.Plan.MaxAttempts, bad.Message)
 		return j.MoveTo(trainyard.JobQueued, trainyard.Reason{Code: "Retrying", Message: why}, now)
 	}
@@ -111,6 +115,17 @@ func end(j *trainyard.Job, a *trainyard.Attempt, bad *trainyard.Result, now time
 		}
 	}
 	return j.MoveTo(to, trainyard.Reason{Code: string(bad.Class), Message: bad.Message}, now)
+}
+
+// tries counts the attempts that were not cut short by preemption.
+func tries(j *trainyard.Job) int {
+	n := 0
+	for i := range j.Status.Attempts {
+		if j.Status.Attempts[i].Class != trainyard.ClassPreempted {
+			n++
+		}
+	}
+	return n
 }
 
 // retryable says which ends are nobody's fault but ours.
@@ -131,6 +146,11 @@ func (c *Control) step(tx *store.Tx, j *trainyard.Job) ([]trainyard.NodeID, erro
 	stop, err := advance(j, c.Now())
 	if err != nil {
 		return nil, err
+	}
+	if a := j.Status.Current(); j.Status.State == trainyard.JobQueued && before != trainyard.JobQueued && a != nil {
+		if a.Logs, err = c.logSizes(j); err != nil {
+			return nil, err
+		}
 	}
 	if j.Status.State != before {
 		tx.Event(c.event(j.Scope, "job", j.Name, eventName(j.Status.State), "", j.Status.Reason.Message))

@@ -237,7 +237,7 @@ func (c *Control) unfurnish(tx *store.Tx, scope trainyard.Scope) error {
 		return err
 	}
 	for _, comp := range comps {
-		if comp.Spec.ComputeType != trainyard.ComputeLocal {
+		if comp.Spec.ComputeType != trainyard.ComputeLocal && !comp.Serverless {
 			return trainyard.Conflict("workspace %q still has compute %q; delete it first", scope.Workspace, comp.Name)
 		}
 		queued, running := c.Store.Counts(comp.Key())

@@ -16,6 +16,8 @@ type Kind struct {
 	Engine string // kind of target whose engine runs the tasks
 	Fleet  string // kind of fleet that puts an agent on the machine; the name of its location as well
 
+	Containers bool // the engine runs tasks in containers
+
 	// Settings makes the driver's settings of what ARM calls the compute's properties, and of its secrets. It refuses what is missing or
 	// wrong, by the names that a compute file has.
 	Settings func(properties, secret json.RawMessage) (json.RawMessage, error)

@@ -74,6 +74,9 @@ func (c *Control) admitCompute(comp *trainyard.Compute) error {
 	if !computeName.MatchString(comp.Name) {
 		return trainyard.Invalid("%q cannot be a compute's name: 3 to 32 letters, digits and '-', beginning with a letter", comp.Name)
 	}
+	if name := strings.ToLower(comp.Name); name == "serverless" || strings.HasPrefix(name, serverlessPrefix) {
+		return trainyard.Invalid("%q cannot be a compute's name: names that begin with serverless are the server's own", comp.Name)
+	}
 	i := slices.IndexFunc(trainyard.KnownComputeTypes, func(t string) bool { return strings.EqualFold(t, comp.Spec.ComputeType) })
 	if i < 0 {
 		return trainyard.Invalid("%q is not a compute type; %s are", comp.Spec.ComputeType, strings.Join(trainyard.KnownComputeTypes, ", "))
@@ -132,7 +135,6 @@ func (c *Control) admitCluster(comp *trainyard.Compute) error {
 		p.VMPriority = "Dedicated"
 	case strings.EqualFold(p.VMPriority, "LowPriority"):
 		p.VMPriority = "LowPriority"
-		comp.Warnings = trainyard.Warn(comp.Warnings, "tier low_priority is kept and shown; nodes are not preempted in this build")
 	default:
 		return trainyard.Invalid("compute %q: vmPriority is %q, want Dedicated or LowPriority", comp.Name, p.VMPriority)
 	}
@@ -209,7 +211,8 @@ func (c *Control) Compute(ctx context.Context, scope trainyard.Scope, name strin
 
 // Computes lists a workspace's computes.
 func (c *Control) Computes(ctx context.Context, scope trainyard.Scope) ([]*trainyard.Compute, error) {
-	return c.Store.Computes(ctx, scope)
+	list, err := c.Store.Computes(ctx, scope)
+	return slices.DeleteFunc(list, func(comp *trainyard.Compute) bool { return comp.Serverless }), err
 }
 
 func (c *Control) computeNames(ctx context.Context, scope trainyard.Scope) []string {
@@ -219,7 +222,9 @@ func (c *Control) computeNames(ctx context.Context, scope trainyard.Scope) []str
 	}
 	var out []string
 	for _, comp := range comps {
-		out = append(out, comp.Name)
+		if !comp.Serverless {
+			out = append(out, comp.Name)
+		}
 	}
 	slices.Sort(out)
 	return out

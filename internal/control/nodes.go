@@ -32,7 +32,7 @@ func (c *Control) Join(ctx context.Context, info trainyard.NodeInfo) (trainyard.
 		now := c.Now()
 		n.Epoch++
 		n.Joined, n.Address, n.Agent, n.Notes = now, info.Address, info.Version, info.Notes
-		n.Capacity = info.Capacity
+		n.Capacity, n.Engines = info.Capacity, info.Engines
 		if n.State == trainyard.NodeCreating || n.State == trainyard.NodeUnusable {
 			if err := n.MoveTo(trainyard.NodeIdle, trainyard.Reason{Code: "Joined", Message: "its agent has joined"}, now); err != nil {
 				return err
@@ -213,7 +213,7 @@ func (c *Control) Append(ctx context.Context, node trainyard.NodeID, epoch int64
 	}
 	for _, ref := range c.Store.NodeTasks(node) {
 		if ref.Job.Status.Attempts[ref.Attempt].Tasks[ref.Index].ID == id {
-			return c.Output.Append(ctx, ref.Job.Scope, ref.Job.Name, name, offset, data)
+			return c.appendLog(ctx, ref.Job, ref.Attempt, name, offset, data)
 		}
 	}
 	return 0, trainyard.NotFound("task %q is not one of node %q", id, node)
@@ -226,7 +226,7 @@ func (c *Control) AppendOwn(ctx context.Context, who trainyard.User, id trainyar
 	if !live || id.Job() != key || findTask(j, id) == nil {
 		return 0, trainyard.Errorf(trainyard.CodeForbidden, "task %q is not one of job %q that runs", id, who.Job)
 	}
-	return c.Output.Append(ctx, who.Scope, who.Job, name, offset, data)
+	return c.appendLog(ctx, j, len(j.Status.Attempts)-1, name, offset, data)
 }
 
 // JobKeys lists the blob prefixes that a live job's token may write below: its artifacts and outputs, and inputs mounted for writing.
@@ -271,7 +271,7 @@ func (c *Control) watchNodes(ctx context.Context) error {
 		case <-tick.C:
 		}
 		for _, n := range c.Store.AllNodes() {
-			if (n.State.Usable()) && c.Now().Sub(c.lastSeen(n.ID)) > expire {
+			if (n.State.Usable() || n.State == trainyard.NodePreempted) && c.Now().Sub(c.lastSeen(n.ID)) > expire {
 				if err := c.giveUp(ctx, n.ID); err != nil {
 					return err
 				}
@@ -286,12 +286,15 @@ func (c *Control) giveUp(ctx context.Context, id trainyard.NodeID) error {
 	var location string
 	err := c.Store.Update(ctx, func(tx *store.Tx) error {
 		n, err := tx.Node(id)
-		if err != nil || !n.State.Usable() {
+		preempted := err == nil && n.State == trainyard.NodePreempted
+		if err != nil || !n.State.Usable() && !preempted {
 			return nil
 		}
 		why := trainyard.Reason{Code: "NotHeardOf", Message: fmt.Sprintf("nothing was heard of its agent for %s", expire)}
-		if err := n.MoveTo(trainyard.NodeUnusable, why, c.Now()); err != nil {
-			return err
+		if !preempted {
+			if err := n.MoveTo(trainyard.NodeUnusable, why, c.Now()); err != nil {
+				return err
+			}
 		}
 		comp, err := tx.Compute(n.Compute)
 		if err == nil && comp.Elastic() { // an attached machine is waited for: there is no other

@@ -34,12 +34,12 @@ func (c *Control) resolve(ctx context.Context, j *trainyard.Job) (warnings []str
 	r.shape(comp)
 	r.timeout()
 	r.code()
-	r.environment()
+	r.environment(comp)
 	r.inputs()
 	r.outputs()
 	r.commandNames()
 	r.variables()
-	r.ignored()
+	r.ignored(comp)
 	if len(r.errs) == 1 {
 		return nil, &r.errs[0]
 	}
@@ -87,8 +87,7 @@ func (r *resolver) compute() *trainyard.Compute {
 		name = path.Base(ref)
 	}
 	if name == "" || strings.EqualFold(name, "serverless") {
-		r.errs = append(r.errs, *trainyard.Errorf(trainyard.CodeUnsupported, "the job names no compute, and serverless compute is not in this build: add compute: %s, or a cluster's name", trainyard.LocalCompute))
-		return nil
+		return r.serverless()
 	}
 	r.j.Plan.Compute = strings.ToLower(name)
 	comp, err := r.c.Store.Compute(r.ctx, trainyard.MakeComputeKey(r.j.Scope, name))
@@ -119,14 +118,14 @@ func (r *resolver) shape(comp *trainyard.Compute) {
 		case res.InstanceCount > 0:
 			p.Nodes = res.InstanceCount
 		}
-		if comp != nil && comp.Spec.ComputeType == trainyard.ComputeCluster && res.InstanceType != "" && !strings.EqualFold(res.InstanceType, comp.Spec.Properties.VMSize) {
+		if comp != nil && comp.Elastic() && res.InstanceType != "" && !strings.EqualFold(res.InstanceType, comp.Spec.Properties.VMSize) {
 			r.warn("resources.instance_type %s is not acted on: the nodes of %s are %s", res.InstanceType, comp.Name, comp.Spec.Properties.VMSize)
 		}
 	}
 	if comp != nil && comp.Spec.ComputeType == trainyard.ComputeLocal && p.Nodes > 1 {
 		r.warn("resources.instance_count %d: local is one computer, so the processes of all %d nodes run on it side by side", p.Nodes, p.Nodes)
 	}
-	if comp != nil && comp.Spec.ComputeType == trainyard.ComputeCluster && p.Nodes > maxNodes(comp) {
+	if comp != nil && comp.Elastic() && p.Nodes > maxNodes(comp) {
 		r.warn("the job asks for %d nodes and %s has at most %d: it waits until max_instances is raised", p.Nodes, comp.Name, maxNodes(comp))
 	}
 	d := r.j.Spec.Distribution
@@ -191,7 +190,7 @@ func (r *resolver) code() {
 }
 
 // environment finds the environment: an asset of the workspace, or a curated one of the registry.
-func (r *resolver) environment() {
+func (r *resolver) environment(comp *trainyard.Compute) {
 	ref := r.j.Spec.EnvironmentID
 	if ref == "" {
 		return
@@ -202,7 +201,7 @@ func (r *resolver) environment() {
 			r.failed(err)
 			return
 		}
-		r.j.Plan.Environment = plan(cur.Name, cur.Conda(r.c.Host.GPUs > 0), cur.Image)
+		r.j.Plan.Environment = plan(cur.Name, cur.Conda(r.c.Host.GPUs > 0)) // of our own making: its packages without its image
 		return
 	}
 	res, err := r.asset(trainyard.KindEnvironment, ref)
@@ -215,6 +214,7 @@ func (r *resolver) environment() {
 		CondaFile string `json:"condaFile"`
 		Build     *struct {
 			ContextURI string `json:"contextUri"`
+			Dockerfile string `json:"dockerfilePath"`
 		} `json:"build"`
 	}
 	if err := json.Unmarshal(res.Properties, &p); err != nil {
@@ -226,23 +226,61 @@ func (r *resolver) environment() {
 		name = "of this job"
 	}
 	r.j.Spec.EnvironmentID = r.j.Scope.Child("environments", res.Name, "versions", res.Version)
+	e := plan(name, p.CondaFile)
 	switch {
+	case comp == nil: // said already
+	case r.c.contains(r.ctx, comp):
+		e.Image = p.Image
+		if p.Build != nil && p.Image == "" {
+			if e.Context, _ = blobKey(p.Build.ContextURI); e.Context == "" {
+				r.fail("the build context of environment %s is at %q, which is not in this server's store: create the environment from a local folder", name, p.Build.ContextURI)
+			}
+			e.Dockerfile = p.Build.Dockerfile
+		}
+		e.Hash = digest(e.Hash, e.Image, e.Context, e.Dockerfile)
 	case p.Build != nil && p.Image == "":
-		r.errs = append(r.errs, *trainyard.Errorf(trainyard.CodeUnsupported, "environment %s is a Docker build context, and no target of this build runs containers: use an image with a conda_file, or a curated environment", name))
+		r.fail("environment %s is a Docker build context, and the nodes of %s have no container engine: install Docker there, or use an image with a conda_file, or a curated environment", name, comp.Name)
 	case p.CondaFile == "":
 		r.warn("the image %s of environment %s is not used: nodes without a container engine run the job with their own Python", p.Image, name)
-	default:
-		if p.Image != "" {
-			r.warn("the image %s of environment %s is not used: nodes without a container engine build its conda_file on their own Python", p.Image, name)
-		}
-		r.j.Plan.Environment = plan(name, p.CondaFile, p.Image)
+		return
+	case p.Image != "":
+		r.warn("the image %s of environment %s is not used: nodes without a container engine build its conda_file on their own Python", p.Image, name)
 	}
+	r.j.Plan.Environment = e
 }
 
-// plan is an environment as nodes build it. The image changes nothing on a node without containers, so it is not part of the hash.
-func plan(name, conda, image string) *trainyard.EnvironmentPlan {
-	sum := sha256.Sum256([]byte(strings.TrimSpace(strings.ReplaceAll(conda, "\r\n", "\n"))))
-	return &trainyard.EnvironmentPlan{Name: name, Hash: hex.EncodeToString(sum[:16]), Image: image, CondaFile: conda}
+// plan is an environment as nodes without containers build it.
+func plan(name, conda string) *trainyard.EnvironmentPlan {
+	return &trainyard.EnvironmentPlan{Name: name, Hash: digest(strings.TrimSpace(strings.ReplaceAll(conda, "\r\n", "\n"))), CondaFile: conda}
+}
+
+// digest is a hash of some texts.
+func digest(texts ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(texts, "\x00")))
+	return hex.EncodeToString(sum[:16])
+}
+
+// contains says whether a compute's nodes run containers. Nodes of a cluster that is at zero are taken to have what this machine's own
+// have, if that is where they will be.
+func (c *Control) contains(ctx context.Context, comp *trainyard.Compute) bool {
+	if comp.Engine != "" {
+		k := c.kind(comp.Spec.ComputeType)
+		return k != nil && k.Containers
+	}
+	local := trainyard.MakeComputeKey(trainyard.DefaultScope(), trainyard.LocalCompute)
+	like, known := false, false
+	for _, n := range c.Store.AllNodes() {
+		switch n.Compute {
+		case comp.Key():
+			if known = known || n.Epoch > 0; len(n.Engines) > 0 {
+				return true
+			}
+		case local:
+			like = len(n.Engines) > 0
+		}
+	}
+	l := c.place(comp.Where)
+	return !known && like && l != nil && l.Driver == "process"
 }
 
 // asset follows any spelling of a reference to a versioned asset of the job's workspace.
@@ -311,7 +349,7 @@ func names[V any](m map[string]V) string {
 }
 
 // ignored says which fields were understood and are not acted on.
-func (r *resolver) ignored() {
+func (r *resolver) ignored(comp *trainyard.Compute) {
 	s := &r.j.Spec
 	for _, name := range slices.Sorted(maps.Keys(s.Services)) {
 		r.warn("services.%s is not acted on: interactive services are not in this build", name)
@@ -319,7 +357,8 @@ func (r *resolver) ignored() {
 	if len(s.Identity) > 0 && string(s.Identity) != "null" {
 		r.warn("identity is not acted on: the job runs as the node's own user")
 	}
-	if s.Resources != nil {
+	env := r.j.Plan.Environment
+	if contained := env != nil && (env.Image != "" || env.Context != ""); s.Resources != nil && !contained {
 		if s.Resources.ShmSize != "" {
 			r.warn("resources.shm_size is not acted on: it bounds containers, and the job runs as a process")
 		}
@@ -327,7 +366,7 @@ func (r *resolver) ignored() {
 			r.warn("resources.docker_args is not acted on: the job runs as a process")
 		}
 	}
-	if s.QueueSettings != nil && s.QueueSettings.JobTier != "" {
+	if s.QueueSettings != nil && s.QueueSettings.JobTier != "" && comp != nil && !comp.Serverless {
 		r.warn("queue_settings.job_tier %s is not acted on: it is for serverless compute", s.QueueSettings.JobTier)
 	}
 	if d := s.Distribution; d != nil && strings.EqualFold(d.DistributionType, "Mpi") {

@@ -45,6 +45,7 @@ func (c *Control) scaleAll(ctx context.Context, idle map[trainyard.NodeID]time.T
 	}
 	again := time.Hour
 	var errs []error
+	var wishes []wish
 	for _, comp := range comps {
 		if comp.Hosted() {
 			if err := c.letGo(ctx, comp, nodes[comp.Key()]); err != nil {
@@ -52,34 +53,50 @@ func (c *Control) scaleAll(ctx context.Context, idle map[trainyard.NodeID]time.T
 			}
 			continue
 		}
-		at, err := c.scaleOne(ctx, comp, nodes[comp.Key()], idle)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("scale %s: %w", comp.Name, err))
+		if err := c.leavePreempted(ctx, comp, nodes[comp.Key()]); err != nil {
+			errs = append(errs, fmt.Errorf("let preempted nodes of %s go: %w", comp.Name, err))
 		}
-		if !at.IsZero() {
-			again = min(again, max(time.Millisecond, at.Sub(c.Now())))
+		w := wish{comp: comp, nodes: nodes[comp.Key()], Scale: scale.Decide(c.demand(comp, nodes[comp.Key()], idle))}
+		if !w.Again.IsZero() {
+			again = min(again, max(time.Millisecond, w.Again.Sub(c.Now())))
+		}
+		wishes = append(wishes, w)
+	}
+	if err := c.share(ctx, wishes); err != nil {
+		errs = append(errs, err)
+	}
+	for _, w := range wishes {
+		if err := c.scaleOne(ctx, w); err != nil {
+			errs = append(errs, fmt.Errorf("scale %s: %w", w.comp.Name, err))
 		}
 	}
 	return again, errors.Join(errs...)
 }
 
-func (c *Control) scaleOne(ctx context.Context, comp *trainyard.Compute, nodes []*trainyard.Node, idle map[trainyard.NodeID]time.Time) (time.Time, error) {
-	d := c.demand(comp, nodes, idle)
-	s := scale.Decide(d)
-	if comp.Deleting && len(nodes) == 0 {
-		return s.Again, c.finishDelete(ctx, comp.Key())
+// wish is what one cluster would have if there were room without end.
+type wish struct {
+	comp  *trainyard.Compute
+	nodes []*trainyard.Node
+	trainyard.Scale
+	full trainyard.Reason // why it does not get all
+}
+
+func (c *Control) scaleOne(ctx context.Context, w wish) error {
+	comp, s := w.comp, w.Scale
+	if comp.Deleting && len(w.nodes) == 0 {
+		return c.finishDelete(ctx, comp.Key())
 	}
-	if s.Add == 0 && len(s.Remove) == 0 && comp.Wanted == s.Wanted && comp.WantedWhy.Code == s.Why.Code {
-		return s.Again, nil
+	if s.Add == 0 && len(s.Remove) == 0 && comp.Wanted == s.Wanted && comp.WantedWhy.Code == s.Why.Code && comp.Full == w.full.Message {
+		return nil
 	}
-	err := c.Store.Update(ctx, func(tx *store.Tx) error { return c.resize(tx, comp.Key(), s) })
+	err := c.Store.Update(ctx, func(tx *store.Tx) error { return c.resize(tx, comp.Key(), s, w.full.Message) })
 	if s.Add > 0 || len(s.Remove) > 0 {
 		for _, id := range s.Remove {
 			c.nodes.bump(id)
 		}
 		c.fleets.bump(comp.Where)
 	}
-	return s.Again, err
+	return err
 }
 
 // demand is what the scaler sees. When a node became idle is remembered in idle, not stored: after a restart its time begins anew.
@@ -98,7 +115,7 @@ func (c *Control) demand(comp *trainyard.Compute, nodes []*trainyard.Node, idle 
 		d.Queued = append(d.Queued, q.Nodes)
 	}
 	for _, n := range nodes {
-		if n.State == trainyard.NodeLeaving {
+		if n.State == trainyard.NodeLeaving || n.State == trainyard.NodePreempted {
 			delete(idle, n.ID)
 			continue
 		}
@@ -117,7 +134,7 @@ func (c *Control) demand(comp *trainyard.Compute, nodes []*trainyard.Node, idle 
 }
 
 // resize writes a decision down: new nodes as creating, idle ones as leaving if they still are idle.
-func (c *Control) resize(tx *store.Tx, key trainyard.ComputeKey, s trainyard.Scale) error {
+func (c *Control) resize(tx *store.Tx, key trainyard.ComputeKey, s trainyard.Scale, full string) error {
 	comp, err := tx.Compute(key)
 	if err != nil {
 		return nil // deleted meanwhile
@@ -147,7 +164,7 @@ func (c *Control) resize(tx *store.Tx, key trainyard.ComputeKey, s trainyard.Sca
 	if comp.Wanted != s.Wanted {
 		comp.Resized = now
 	}
-	comp.Wanted, comp.WantedWhy = s.Wanted, s.Why
+	comp.Wanted, comp.WantedWhy, comp.Full = s.Wanted, s.Why, full
 	comp.WantedWhy.Since = now
 	return tx.PutCompute(comp)
 }

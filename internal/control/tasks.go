@@ -4,6 +4,7 @@ import (
 	"context"
 	"hash/fnv"
 	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -49,6 +50,10 @@ func (c *Control) makeTask(ctx context.Context, ref store.TaskRef, rt *trainyard
 	if err != nil {
 		return nil, err
 	}
+	res := trainyard.JobResources{}
+	if j.Spec.Resources != nil {
+		res = *j.Spec.Resources
+	}
 	env["TRAINYARD_NODE"] = string(n.ID) // by which a fleet finds what still runs of a machine
 	t := &trainyard.Task{
 		ID: rt.ID, Scope: j.Scope, JobName: j.Name, Attempt: a.Number, Node: n.ID, Epoch: n.Epoch,
@@ -57,7 +62,7 @@ func (c *Control) makeTask(ctx context.Context, ref store.TaskRef, rt *trainyard
 		CodeKey: j.Plan.CodeKey, CodeHash: j.Plan.CodeHash, Environment: j.Plan.Environment,
 		Inputs: j.Plan.Inputs, Outputs: j.Plan.Outputs, Artifacts: artifacts(j.Scope, j.Name).Key(),
 		Timeout: j.Plan.Timeout, Grace: grace, Stop: rt.StopWhy,
-		Server: c.URL(), Token: token,
+		ShmSize: res.ShmSize, DockerArgs: res.DockerArgs, Server: c.URL(), Token: token, Restore: slices.ContainsFunc(j.Status.Attempts, func(a trainyard.Attempt) bool { return a.Class == trainyard.ClassPreempted }),
 	}
 	for i := range a.Tasks {
 		host := "127.0.0.1"

@@ -139,16 +139,33 @@ func full(c *trainyard.ComputeView, q *trainyard.QueuedJob, free int) *trainyard
 		return &trainyard.Reason{Code: "NoFreeSlot", Message: fmt.Sprintf("all places of %s are taken: %s", c.Name, running(busy))}
 	case len(c.Errors) > 0 && starting > 0:
 		return &trainyard.Reason{Code: "NodeFailed", Message: fmt.Sprintf("%s could not get a node and tries again: %s", c.Name, c.Errors[len(c.Errors)-1])}
+	case c.Type != trainyard.ComputeCluster: // an attached machine: there is one
+		return attached(c, starting, lost, busy)
 	case starting > 0:
 		return &trainyard.Reason{Code: "NodesStarting", Message: fmt.Sprintf("%s is starting %s%s", c.Name, count(starting, "node"), have(q, free))}
 	case lost > 0 && usable+lost >= c.MaxNodes:
 		return &trainyard.Reason{Code: "NodesUnusable", Message: fmt.Sprintf("%s of %s cannot be used: nothing was heard of them; they are being replaced", count(lost, "node"), c.Name)}
 	case len(c.Nodes) >= c.MaxNodes && c.MaxNodes > 0:
 		return &trainyard.Reason{Code: "AtMaximumNodes", Message: fmt.Sprintf("%s is at its maximum of %s; %s", c.Name, count(c.MaxNodes, "node"), running(busy)) + have(q, free)}
+	case c.Full != "":
+		return &trainyard.Reason{Code: "LocationFull", Message: c.Full + have(q, free)}
 	case c.MaxNodes == 0:
 		return &trainyard.Reason{Code: "AtMaximumNodes", Message: fmt.Sprintf("%s may have no nodes (max_instances is 0); raise it with: trainyard compute update --name %s --max-instances 1", c.Name, c.Name)}
 	}
 	return &trainyard.Reason{Code: "ScalingUp", Message: fmt.Sprintf("%s has %s and is about to grow%s", c.Name, count(len(c.Nodes), "node"), have(q, free))}
+}
+
+// attached says why a job waits for a machine that was attached.
+func attached(c *trainyard.ComputeView, starting, lost int, busy []string) *trainyard.Reason {
+	switch {
+	case starting > 0:
+		return &trainyard.Reason{Code: "NodesStarting", Message: fmt.Sprintf("the agent on %s is being started%s", c.Name, because(c))}
+	case lost > 0:
+		return &trainyard.Reason{Code: "NodesUnusable", Message: fmt.Sprintf("%s cannot be reached at the moment%s; what runs there goes on, and the job starts when it is back", c.Name, because(c))}
+	case len(busy) > 0:
+		return &trainyard.Reason{Code: "NoFreeNode", Message: fmt.Sprintf("%s is busy: %s", c.Name, running(busy))}
+	}
+	return &trainyard.Reason{Code: "NoNode", Message: fmt.Sprintf("%s has no working node at the moment%s", c.Name, because(c))}
 }
 
 // tally counts a compute's nodes and names the jobs on them.

@@ -26,6 +26,9 @@ func (s *Stager) stageEnvironment(ctx context.Context, t trainyard.Task, w *work
 	if isContext(t) {
 		return s.stageContext(ctx, plan, w)
 	}
+	if plan != nil && !t.Contained && plan.Context != "" {
+		return fault(trainyard.ClassEnvironment, "environment %q is a Docker build context, and this node has no container engine that answers; install Docker on it, or start it", plan.Name)
+	}
 	if !isBuilt(t) {
 		return nil
 	}

@@ -111,7 +111,7 @@ func (s *Stager) prepared(ctx context.Context, t trainyard.Task, folder string, 
 
 // isPlain says whether the task needs nothing but folders. Those are made without a note of it: to make them again harms nothing.
 func isPlain(t trainyard.Task) bool {
-	return t.CodeKey == "" && !isBuilt(t) && !isContext(t) && !slices.ContainsFunc(slices.Collect(maps.Values(t.Inputs)), isData)
+	return t.CodeKey == "" && !t.Restore && !isBuilt(t) && (t.Environment == nil || t.Environment.Context == "") && !slices.ContainsFunc(slices.Collect(maps.Values(t.Inputs)), isData)
 }
 
 // isData says whether an input is bytes that this node must have.
@@ -175,6 +175,9 @@ func (s *Stager) prepare(ctx context.Context, t trainyard.Task, w *work) error {
 		}
 	}
 	if err := makeFolders(w.folder, t); err != nil {
+		return err
+	}
+	if err := s.restore(ctx, t, w); err != nil {
 		return err
 	}
 	if err := s.stageInputs(ctx, t, w); err != nil {

@@ -1,0 +1,224 @@
+package docker
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/api/pkg/stdcopy"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
+
+	"github.com/trainyard/trainyard"
+)
+
+// Observe asks the engine what runs, and reads the rest from the tasks' folders. While the engine is away it knows nothing, and says so.
+func (d *Driver) Observe(ctx context.Context) ([]trainyard.Observation, error) {
+	d.mu.Lock()
+	if d.closed {
+		d.mu.Unlock()
+		return nil, errClosed
+	}
+	tasks := make([]*task, 0, len(d.tasks)) // before the engine is asked: what is known now is in its list, or gone
+	begun := make(map[*task]bool, len(d.tasks))
+	for _, t := range d.tasks {
+		tasks = append(tasks, t)
+		begun[t] = t.began
+	}
+	d.mu.Unlock()
+	all, err := d.engine.list(ctx, d.env.Group, labelTask)
+	if err != nil {
+		return nil, err
+	}
+	seen := make(map[string]container.Summary, len(all))
+	for _, c := range all {
+		seen[c.Labels[labelTask]] = c
+	}
+	out := make([]trainyard.Observation, 0, len(tasks))
+	for _, t := range tasks {
+		c, exists := seen[string(t.id)]
+		if !begun[t] && (!exists || c.State == stateCreated) {
+			continue
+		}
+		o, held, err := d.observe(ctx, t, exists && lives(c.State))
+		if err != nil {
+			return nil, fmt.Errorf("task %q: %w", t.id, err)
+		}
+		if held {
+			out = append(out, o)
+		}
+	}
+	return out, nil
+}
+
+// lives says whether a container in that state may still run something.
+func lives(state container.ContainerState) bool {
+	return state == stateRunning || state == statePaused || state == stateRestarts
+}
+
+// observe says how one task is. held is false if it was removed meanwhile, or did not begin.
+func (d *Driver) observe(ctx context.Context, t *task, alive bool) (o trainyard.Observation, held bool, err error) {
+	d.mu.Lock()
+	known := t.began && (alive && !t.died || t.end != nil)
+	o = t.observe()
+	d.mu.Unlock()
+	if known {
+		return o, true, nil
+	}
+	t.op.Lock()
+	defer t.op.Unlock()
+	d.mu.Lock()
+	gone, settled := t.gone, t.end != nil
+	d.mu.Unlock()
+	if gone {
+		return o, false, nil
+	}
+	if !settled {
+		if began, err := d.settle(ctx, t); err != nil || !began {
+			return o, false, err
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return t.observe(), true, nil
+}
+
+// observe is called with Driver.mu held.
+func (t *task) observe() trainyard.Observation {
+	o := trainyard.Observation{ID: t.id, State: trainyard.TaskRunning, Started: t.started, Note: t.rec.Note}
+	if t.end != nil {
+		result := t.end.Result
+		o.State, o.Ended, o.Result, o.PeakMB = trainyard.TaskEnded, t.end.At, &result, result.PeakMB
+	}
+	return o
+}
+
+// settle finds out how a task is that is not known to run: it begins just now, or it is over. Its op lock is held. began is false for one
+// that never did.
+func (d *Driver) settle(ctx context.Context, t *task) (began bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, workPatience)
+	defer cancel()
+	r, err := d.engine.ContainerInspect(ctx, d.container(t), client.ContainerInspectOptions{})
+	s := r.Container.State
+	switch {
+	case errdefs.IsNotFound(err):
+		s = nil
+	case err != nil:
+		return false, engineError(err)
+	case s == nil:
+		return false, errors.New("the engine does not say how its container is")
+	case s.Status == stateCreated:
+		return d.isBegun(t), nil
+	}
+	at, ok := d.beganAt(t)
+	if !ok && d.isBegun(t) { // the task has deleted the mark
+		d.mu.Lock()
+		at, ok = t.started, true
+		d.mu.Unlock()
+	}
+	if !ok && s == nil {
+		return false, nil
+	}
+	if !ok { // run.sh did not get to it, or does just now
+		at, _ = time.Parse(time.RFC3339Nano, s.StartedAt)
+	}
+	d.markBegun(t, at)
+	if s != nil && lives(s.Status) {
+		d.setDied(t.dir, false)
+		return true, nil
+	}
+	return true, d.conclude(t, s)
+}
+
+// conclude writes down how a task ended. s is what the engine says of its container; nil: it is gone.
+func (d *Driver) conclude(t *task, s *container.State) error {
+	st := d.readStatus(t.id)
+	d.mu.Lock()
+	end := judge(t, st, s)
+	d.mu.Unlock()
+	if err := writeJSON(d.path(t, endFile), end); err != nil {
+		return fmt.Errorf("write down how it ended: %w", err)
+	}
+	d.mu.Lock()
+	t.end = &end
+	d.mu.Unlock()
+	t.poke()
+	return nil
+}
+
+// judge says how a task ended. It is called with Driver.mu held.
+func judge(t *task, st status, s *container.State) ending {
+	r := trainyard.Result{ExitCode: st.code, PeakMB: st.peakMB, LimitMB: t.rec.LimitMB}
+	at, oom := st.at, st.ooms > 0
+	if s != nil {
+		oom = oom || s.OOMKilled
+		if !st.ended {
+			r.ExitCode = s.ExitCode
+			at, _ = time.Parse(time.RFC3339Nano, s.FinishedAt)
+		}
+	} else if !st.ended {
+		r.ExitCode = 128 + 9
+	}
+	if at.IsZero() || at.Year() < 2000 {
+		at = time.Now()
+	}
+	if at.Before(t.started) {
+		at = t.started // the file's clock is coarser
+	}
+	if oom && r.PeakMB == 0 {
+		r.PeakMB = r.LimitMB
+	}
+	switch {
+	case t.stop != nil: // an end is seen before it can be asked for, or it is because of that
+		r.Class, r.Message = trainyard.ClassCanceled, "stopped"
+	case st.term:
+		r.Class = trainyard.ClassNodeLost
+		r.Message = fmt.Sprintf("its container was told to stop from outside (the Docker engine was shut down or restarted, or somebody ran \"docker stop\"); then: %s", exitMessage(st.code))
+	case st.ended && st.code == 0:
+		r.Class = trainyard.ClassOK
+	case oom:
+		r.Class, r.Message = trainyard.ClassOutOfMemory, outOfMemory(r)
+	case st.ended:
+		r.Class, r.Message = trainyard.ClassUser, exitMessage(st.code)
+	case s == nil:
+		r.Class, r.Message = trainyard.ClassNodeLost, "its container was removed from outside while it ran, and left no exit status"
+	default:
+		r.Class = trainyard.ClassNodeLost
+		r.Message = fmt.Sprintf("its container was ended from outside while it ran (the Docker engine or this computer was restarted, or somebody ran \"docker kill\"): %s",
+			strings.TrimSuffix(exitMessage(r.ExitCode)+"; "+s.Error, "; "))
+	}
+	return ending{Started: t.started, At: at, Result: r}
+}
+
+func outOfMemory(r trainyard.Result) string {
+	if r.LimitMB == 0 {
+		return fmt.Sprintf("ran out of memory (peak %d MB)", r.PeakMB)
+	}
+	return fmt.Sprintf("used all of its limit of %d MB of memory (peak %d MB) and was ended by the system; "+
+		"ask for a larger VM size, or use less memory at once", r.LimitMB, r.PeakMB)
+}
+
+// exitMessage puts an exit code into words; codes above 128 are how shells tell of signals.
+func exitMessage(code int) string {
+	if code > 128 && code < 128+65 {
+		return fmt.Sprintf("exit code %d: ended by signal %d (%s)", code, code-128, signalName(code-128))
+	}
+	return fmt.Sprintf("exit code %d", code)
+}
+
+// output is the end of what a container itself has said, where the engine has it.
+func (d *Driver) output(ctx context.Context, name string) string {
+	r, err := d.engine.ContainerLogs(ctx, name, client.ContainerLogsOptions{ShowStdout: true, ShowStderr: true, Tail: "20"})
+	if err != nil {
+		return ""
+	}
+	defer r.Close()
+	var text bytes.Buffer
+	_, _ = stdcopy.StdCopy(&text, &text, io.LimitReader(r, 64<<10))
+	return text.String()
+}

@@ -1,0 +1,69 @@
+//go:build !windows
+
+package docker
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/trainyard/trainyard"
+)
+
+func TestImageWithoutBash(t *testing.T) {
+	c := needEngine(t)
+	name := fmt.Sprintf("trainyard-test/plain:%d", os.Getpid())
+	if err := buildImage(c, name, map[string]string{"Dockerfile": "FROM " + c.Image + "\nRUN rm -f /bin/bash /usr/bin/bash\n"}, t.TempDir()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = dockerCLI(c, "rmi", name) })
+	c.Image = name
+	plainShell(t, open(t, c, t.TempDir(), trainyard.Resources{}))
+}
+
+// plainShell holds a driver whose image has only sh to the most important of the contract.
+func plainShell(t *testing.T, d *Driver) {
+	t.Helper()
+	for command, code := range map[string]int{"exit 3": 3, "kill -KILL $$": 137, "test -z \"$BASH_VERSION\"": 0} {
+		task := newTestTask(t, command)
+		if _, r := run(t, d, task); r.ExitCode != code {
+			t.Errorf("%q ended with %+v", command, r)
+		}
+	}
+	left := newTestTask(t, "(while :; do echo more; done) & sleep 600 & echo x; exit 4")
+	got, r := run(t, d, left)
+	if r.ExitCode != 4 || !strings.Contains(got, "x\n") || logOf(t, d, left.ID) != got {
+		t.Errorf("with children left it ended with %+v", r)
+	}
+	saves := newTestTask(t, "trap 'echo saved; exit 7' TERM; echo up; while :; do sleep 0.02; done")
+	ignores := newTestTask(t, "trap '' TERM; echo up; while :; do sleep 0.02; done")
+	child := newTestTask(t, "(trap 'sleep 0.3; echo saved; exit' TERM; echo up; while :; do sleep 0.02; done) & wait")
+	for _, task := range []trainyard.Task{saves, ignores, child} {
+		start(t, d, task)
+		until(t, "it is up", func() bool { return logOf(t, d, task.ID) == "up\n" })
+		grace := time.Hour
+		if task.ID == ignores.ID {
+			grace = 200 * time.Millisecond
+		}
+		if err := d.Stop(t.Context(), task.ID, grace); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, end := range []struct {
+		task trainyard.Task
+		code int
+		log  string
+	}{{saves, 7, "saved\n"}, {ignores, 137, "up\n"}, {child, 143, "saved\n"}} {
+		o := ended(t, d, end.task.ID)
+		if o.Result.Class != trainyard.ClassCanceled || o.Result.ExitCode != end.code || !strings.HasSuffix(logOf(t, d, end.task.ID), end.log) {
+			t.Errorf("a stopped task ended with %+v, and wrote %q; want exit code %d", *o.Result, logOf(t, d, end.task.ID), end.code)
+		}
+	}
+	big := newTestTask(t, "head -c 200000000 /dev/zero | tail | wc -c")
+	big.Resources.MemoryMB = 100
+	if _, r := run(t, d, big); r.PeakMB < 90 { // it is tail that is killed, and sh tells only of wc
+		t.Errorf("the peak was not seen: %+v", r)
+	}
+}
