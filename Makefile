@@ -25,10 +25,13 @@ check: build
 	bin/staticcheck $(PKGS)
 	@set -o pipefail; $(GO) test -race -v $(PKGS) 2>&1 | awk -f tools/summary.awk
 
-# The official clients against this program: Azure's Python SDK, HashiCorp's Go client. They are large downloads, so not part of test.
+# The official clients against this program: Azure's Python SDK, MLflow 2 and 3, HashiCorp's Go client, and a browser. They are large
+# downloads, so not part of test.
 clients: build
 	sh test/sdk/run.sh bin/trainyard
+	sh test/mlflow/run.sh bin/trainyard
 	cd internal/arm/hashicorp && $(GO) test ./...
+	cd test/studio && TRAINYARD=$(CURDIR)/bin/trainyard $(GO) test ./...
 
 # The program for every system it is meant for: server and nodes on Linux, client and local target on the others.
 cross:

@@ -1,18 +1,77 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"net"
 	"strings"
+	"time"
 
 	"github.com/trainyard/trainyard"
 	"github.com/trainyard/trainyard/internal/control"
+	fleetssh "github.com/trainyard/trainyard/internal/fleet/ssh"
 )
 
 // attachable are the types of compute that are attached: which driver each has, how its settings are made of what a user gives, and how it
 // is looked at first.
-func attachable() []control.Kind { return nil }
+func attachable() []control.Kind {
+	return []control.Kind{
+		{Type: "VirtualMachine", Fleet: fleetssh.Kind().Name, Settings: machineSettings, Probe: probeMachine},
+	}
+}
+
+// machineSettings is how to log in to a machine, out of what ARM calls the properties of a VirtualMachine.
+func machineSettings(properties, secret json.RawMessage) (json.RawMessage, error) {
+	all, err := whole(properties, secret)
+	if err != nil {
+		return nil, err
+	}
+	var p struct {
+		Address string `json:"address"`
+		Port    int    `json:"sshPort"`
+		HostKey string `json:"hostKey"`
+		Account struct {
+			Username   string `json:"username"`
+			Password   string `json:"password"`
+			PrivateKey string `json:"privateKeyData"`
+			PublicKey  string `json:"publicKeyData"`
+		} `json:"administratorAccount"`
+	}
+	if err := json.Unmarshal(all, &p); err != nil {
+		return nil, trainyard.Invalid("its properties cannot be read: %v", err)
+	}
+	s := fleetssh.Settings{Address: p.Address, Port: p.Port, User: p.Account.Username, Password: p.Account.Password,
+		PrivateKey: p.Account.PrivateKey, PublicKey: p.Account.PublicKey, HostKey: p.HostKey}
+	if s.Address == "" {
+		return nil, trainyard.Invalid("it has no address: this server reaches a machine by its host name or address (address)")
+	}
+	if err := s.Validate(); err != nil {
+		return nil, err
+	}
+	return json.Marshal(s)
+}
+
+// probeMachine logs in once, and pins the machine's host key.
+func probeMachine(ctx context.Context, settings json.RawMessage) (control.Found, error) {
+	s, err := fleetssh.ParseSettings(settings)
+	if err != nil {
+		return control.Found{}, err
+	}
+	ctx, stop := context.WithTimeout(ctx, 30*time.Second)
+	defer stop()
+	found, err := fleetssh.Probe(ctx, *s)
+	if err != nil {
+		return control.Found{}, err
+	}
+	if s.HostKey == "" {
+		s.HostKey = found.HostKey
+	}
+	out, err := json.Marshal(s)
+	notes := append([]string{fmt.Sprintf("its host key is %s; it is believed from now on", found.Fingerprint)}, found.Notes...)
+	return control.Found{Settings: out, Notes: notes}, err
+}
 
 // whole is a compute's properties with its secrets among them, as one JSON object.
 func whole(properties, secret json.RawMessage) (json.RawMessage, error) {

@@ -41,6 +41,7 @@ type lab struct {
 	data        string
 	config      string
 	addr        string
+	vars        []string // for all its programs, beside the usual
 	cmd         *exec.Cmd
 	out, errout *bytes.Buffer
 }
@@ -69,7 +70,7 @@ func freeAddr(t *testing.T) string {
 }
 
 func (l *lab) env() []string {
-	return append(os.Environ(), "TRAINYARD_CONFIG_DIR="+l.config, "TRAINYARD_URL=", "TRAINYARD_TOKEN=", "NO_COLOR=1")
+	return append(append(os.Environ(), "TRAINYARD_CONFIG_DIR="+l.config, "TRAINYARD_URL=", "TRAINYARD_TOKEN=", "NO_COLOR=1", "DOCKER_HOST=unix:///nowhere"), l.vars...)
 }
 
 // command is the server, not started yet.

@@ -10,15 +10,15 @@ import (
 	"github.com/trainyard/trainyard"
 )
 
-// newLabWith is newLab with a configuration file.
-func newLabWith(t *testing.T, config string) *lab {
+// newLabWith is newLab with a configuration file, and further variables for all its programs.
+func newLabWith(t *testing.T, config string, vars ...string) *lab {
 	t.Helper()
 	bin, err := program()
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	l := &lab{t: t, bin: bin, data: filepath.Join(dir, "data"), config: filepath.Join(dir, "config"), addr: freeAddr(t)}
+	l := &lab{t: t, bin: bin, data: filepath.Join(dir, "data"), config: filepath.Join(dir, "config"), addr: freeAddr(t), vars: vars}
 	if err := os.MkdirAll(l.data, 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +38,10 @@ func TestLowPriorityWorkGivesWayAndGoesOnFromItsCheckpoint(t *testing.T) {
 	l.submit("training", "spare", fmt.Sprintf(`from=$(cat outputs/step 2>/dev/null || echo 0); echo "from $from" >> %s; for i in $(seq $((from+1)) 60); do echo $i > outputs/step; sleep 0.1; done; echo "to $i"`, mark))
 	l.until("training", trainyard.JobRunning)
 	l.wait("it has a checkpoint", func() bool { return strings.Contains(readFile(mark), "from 0") })
-	l.wait("some steps are done", func() bool { v, err := l.show("training"); return err == nil && v.Status == string(trainyard.JobRunning) })
+	l.wait("some steps are done", func() bool {
+		v, err := l.show("training")
+		return err == nil && v.Status == string(trainyard.JobRunning)
+	})
 	l.submit("urgent", "paid", "echo paid for")
 	preempted := ""
 	l.wait("the urgent job is done", func() bool {

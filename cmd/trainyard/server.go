@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"net"
@@ -14,6 +15,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -32,6 +34,7 @@ import (
 	"github.com/trainyard/trainyard/internal/history"
 	"github.com/trainyard/trainyard/internal/identity"
 	"github.com/trainyard/trainyard/internal/loop"
+	"github.com/trainyard/trainyard/internal/mlflow"
 	"github.com/trainyard/trainyard/internal/output"
 	"github.com/trainyard/trainyard/internal/spec"
 	"github.com/trainyard/trainyard/internal/store"
@@ -40,12 +43,14 @@ import (
 
 // control satisfies what the doors and the agents open on to.
 var (
-	_ arm.Assets       = (*control.Control)(nil)
-	_ arm.Jobs         = (*control.Control)(nil)
-	_ arm.Computes     = (*control.Control)(nil)
-	_ arm.Places       = (*control.Control)(nil)
-	_ history.Runs     = control.Runs{}
+	_ arm.Assets   = (*control.Control)(nil)
+	_ arm.Jobs     = (*control.Control)(nil)
+	_ arm.Computes = (*control.Control)(nil)
+	_ arm.Places   = (*control.Control)(nil)
+	_ history.Runs = control.Runs{}
 
+	_ mlflow.Jobs       = (*control.Control)(nil)
+	_ mlflow.Models     = (*control.Control)(nil)
 	_ studio.Jobs       = (*control.Control)(nil)
 	_ studio.Computes   = (*control.Control)(nil)
 	_ studio.Files      = (*control.Control)(nil)
@@ -183,7 +188,7 @@ func serve(ctx context.Context, cfg *serverConfig) error {
 		}})
 	mux.Handle("/history/", runs)
 	mux.Handle("/data/", runs)
-	mux.Handle("/mlflow/", notBuilt("MLflow tracking"))
+	mux.Handle("/mlflow/", mlflow.New(mlflow.Config{Jobs: will, Models: will, Blobs: bytes, Allow: historyAllow(id, auth), JobsRegister: true, Log: cfg.Log}))
 	pages := studio.New(studio.Config{Jobs: will, Logs: control.Runs{Control: will}, Computes: will, Files: will, Changes: db, Workspaces: will,
 		Sessions: identity.NewSessions(id), External: identity.External, Now: time.Now, Log: cfg.Log})
 	for _, path := range studio.Paths() {
@@ -233,27 +238,34 @@ func hostFleets(ctx context.Context, cfg *serverConfig, will *control.Control, g
 	if err != nil {
 		return err
 	}
-	for _, loc := range will.Locations {
-		for _, kind := range fleets() {
-			if kind.Name != loc.Driver {
-				continue
+	for _, loc := range append(slices.Clone(will.Locations), will.AttachedPlaces()...) {
+		kind := fleetKind(loc.Driver)
+		c := kind.New()
+		if len(loc.Settings) > 0 {
+			if err := json.Unmarshal(loc.Settings, c); err != nil {
+				return trainyard.Invalid("the settings of location %s cannot be read: %v", loc.Name, err)
 			}
-			c := kind.New()
-			if len(loc.Settings) > 0 {
-				if err := json.Unmarshal(loc.Settings, c); err != nil {
-					return trainyard.Invalid("the settings of location %s cannot be read: %v", loc.Name, err)
-				}
-			}
-			if err := c.Validate(); err != nil {
-				return fmt.Errorf("location %s: %w", loc.Name, err)
-			}
-			d, err := c.Open(ctx, fleet.Env{Dir: filepath.Join(cfg.Dir, "machines", loc.Name), Name: loc.Name, Server: serverURL, Binary: self, Cache: filepath.Join(cfg.Dir, "cache"), Hide: secretPaths(cfg.Dir), Log: cfg.Log})
-			if err != nil {
-				return fmt.Errorf("open fleet %s: %w", kind.Name, err)
-			}
-			host := agent.NewFleetHost(agent.FleetConfig{Location: loc.Name, Link: will, Driver: d, Log: cfg.Log})
-			group.Go("fleet of "+loc.Name, host.Run)
 		}
+		if err := c.Validate(); err != nil {
+			return fmt.Errorf("location %s: %w", loc.Name, err)
+		}
+		env := fleet.Env{Dir: filepath.Join(cfg.Dir, "machines", filepath.FromSlash(loc.Name)), Name: loc.Name, Server: serverURL, Binary: self,
+			Cache: filepath.Join(cfg.Dir, "cache"), Hide: secretPaths(cfg.Dir), Log: cfg.Log}
+		if kind.Far {
+			env.Server, env.CA = reachable(cfg.addr, loc.Settings), filepath.Join(cfg.Dir, "tls", "ca.pem")
+		}
+		d, err := c.Open(ctx, env)
+		if err != nil {
+			return fmt.Errorf("open fleet %s: %w", kind.Name, err)
+		}
+		if d, ok := d.(io.Closer); ok {
+			group.Go("close fleet of "+loc.Name, func(ctx context.Context) error {
+				<-ctx.Done()
+				return d.Close()
+			})
+		}
+		host := agent.NewFleetHost(agent.FleetConfig{Location: loc.Name, Link: will, Driver: d, Log: cfg.Log})
+		group.Go("fleet of "+loc.Name, host.Run)
 	}
 	return nil
 }
@@ -270,7 +282,10 @@ func readLocations(cfg *serverConfig) ([]trainyard.Location, error) {
 	}
 	var drivers []string
 	for _, k := range fleets() {
-		drivers = append(drivers, k.Name)
+		one := func(a control.Kind) bool { return a.Fleet == k.Name } // its machines are attached one by one
+		if !slices.ContainsFunc(attachable(), one) {
+			drivers = append(drivers, k.Name)
+		}
 	}
 	s, err := spec.LoadServer(path, drivers)
 	if err != nil || len(s.Locations) == 0 {
@@ -395,13 +410,4 @@ func loopback(addr string) string {
 func hostOf(addr string) string {
 	host, _, _ := net.SplitHostPort(addr)
 	return host
-}
-
-// notBuilt answers for doors that this build lacks.
-func notBuilt(what string) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(http.StatusNotImplemented)
-		fmt.Fprintf(w, `{"error":{"code":"NotSupported","message":"%s is not in this build"},"error_code":"NOT_IMPLEMENTED","message":"%s is not in this build"}`, what, what)
-	})
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"github.com/trainyard/trainyard/internal/fleet"
 	fleetprocess "github.com/trainyard/trainyard/internal/fleet/process"
+	fleetssh "github.com/trainyard/trainyard/internal/fleet/ssh"
 	"github.com/trainyard/trainyard/internal/target"
 	targetdocker "github.com/trainyard/trainyard/internal/target/docker"
 	targetprocess "github.com/trainyard/trainyard/internal/target/process"
@@ -20,6 +21,7 @@ func targets() []target.Kind {
 func fleets() []fleet.Kind {
 	return []fleet.Kind{
 		fleetprocess.Kind(),
+		fleetssh.Kind(),
 	}
 }
 
@@ -31,4 +33,14 @@ func engine(name string) *target.Kind {
 		}
 	}
 	return nil
+}
+
+// fleetKind is the kind of fleet with that name, which a configuration was checked to have.
+func fleetKind(name string) fleet.Kind {
+	for _, k := range fleets() {
+		if k.Name == name {
+			return k
+		}
+	}
+	return fleets()[0]
 }

@@ -33,9 +33,12 @@ var table = map[string][]string{
 	"internal/fleet":             {},
 	"internal/fleet/fleettest":   {"internal/fleet"},
 	"internal/fleet/process":     {"internal/fleet"},
+	"internal/fleet/ssh":         {"internal/fleet"},
+	"internal/fleet/ssh/sshtest": {},
 	"internal/history":           {"internal/identity"},
 	"internal/identity":          {},
 	"internal/loop":              {},
+	"internal/mlflow":            {},
 	"internal/output":            {"internal/blob"},
 	"internal/scale":             {},
 	"internal/sched":             {},
@@ -53,6 +56,7 @@ var table = map[string][]string{
 // inTests lists what the tests of a package may import beyond the table.
 var inTests = map[string][]string{
 	"internal/fleet/process":  {"internal/fleet/fleettest"},
+	"internal/fleet/ssh":      {"internal/fleet/fleettest", "internal/fleet/ssh/sshtest"},
 	"internal/target/process": {"internal/target/targettest"},
 	"internal/target/docker":  {"internal/target/targettest"},
 	"internal/studio":         {"internal/blob", "internal/output"},
@@ -60,6 +64,7 @@ var inTests = map[string][]string{
 	"internal/arm":            {"internal/arm/armtest"},
 	"internal/blobrest":       {"internal/blob"},
 	"internal/history":        {"internal/blob", "internal/output", "internal/blobrest"},
+	"internal/mlflow":         {"internal/blob", "internal/output"},
 }
 
 // numbers to hold: see docs/architecture.md.

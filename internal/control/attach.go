@@ -14,7 +14,7 @@ import (
 type Kind struct {
 	Type   string // ARM's computeType
 	Engine string // kind of target whose engine runs the tasks
-	Fleet  string // kind of fleet that puts an agent on the machine; the name of its location as well
+	Fleet  string // kind of fleet that puts an agent on the machine
 
 	Containers bool // the engine runs tasks in containers
 
@@ -23,6 +23,47 @@ type Kind struct {
 	Settings func(properties, secret json.RawMessage) (json.RawMessage, error)
 	// Probe looks whether the engine or the machine can be used, and returns the settings with what it found out added. Nil: no look.
 	Probe func(ctx context.Context, settings json.RawMessage) (Found, error)
+}
+
+// place is the location, which no file can name, of machines that were attached.
+func (k *Kind) place() string {
+	if k.Fleet == "" {
+		return ""
+	}
+	return "attached/" + k.Fleet
+}
+
+// AttachedPlaces are the locations of attached machines.
+func (c *Control) AttachedPlaces() []trainyard.Location {
+	var out []trainyard.Location
+	for i := range c.Kinds {
+		if at := c.Kinds[i].place(); at != "" {
+			out = append(out, trainyard.Location{Name: at, Driver: c.Kinds[i].Fleet})
+		}
+	}
+	return out
+}
+
+// dropAttached forgets the node of an attached machine that cannot be reached: waiting for it could last for ever. Its agent stops by
+// itself when it has heard nothing from the server for long.
+func (c *Control) dropAttached(ctx context.Context, key trainyard.ComputeKey) error {
+	comp, err := c.Store.Compute(ctx, key)
+	if err != nil || comp.Elastic() || comp.Hosted() {
+		return nil
+	}
+	nodes, err := c.Store.Nodes(ctx, key)
+	if err != nil {
+		return err
+	}
+	for _, n := range nodes {
+		if n.State == trainyard.NodeIdle || c.Now().Sub(c.lastSeen(n.ID)) < expire && n.Epoch > 0 {
+			continue // it is there, and will be let go of in order
+		}
+		if err := c.nodeGone(ctx, n.ID, "detached by force while it could not be reached"); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Found is what a look at an engine or a machine found.

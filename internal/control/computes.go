@@ -103,7 +103,7 @@ func (c *Control) admitCompute(comp *trainyard.Compute) error {
 		if strings.EqualFold(comp.Name, trainyard.LocalCompute) {
 			return trainyard.Conflict("%q is the name of the workspace's own compute; choose another", comp.Name)
 		}
-		comp.Engine, comp.Where = kind.Engine, kind.Fleet
+		comp.Engine, comp.Where = kind.Engine, kind.place()
 		comp.Warnings = nil
 		return nil
 	}
@@ -253,6 +253,11 @@ func (c *Control) DeleteCompute(ctx context.Context, who trainyard.User, scope t
 	})
 	if err != nil {
 		return err
+	}
+	if force {
+		if err := c.dropAttached(ctx, key); err != nil {
+			return err
+		}
 	}
 	for _, j := range c.jobsOn(key) { // looked up again: one may have come in the meantime, and none can any more
 		if err := c.CancelJob(ctx, who, scope, j); err != nil && !trainyard.IsNotFound(err) {

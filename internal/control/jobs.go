@@ -214,6 +214,9 @@ func (c *Control) DeleteJob(ctx context.Context, who trainyard.User, scope train
 	if err != nil {
 		return err
 	}
+	if err := c.Blobs.DeletePrefix(ctx, trainyard.RunLog(scope, name)+"/"); err != nil { // what MLflow logged
+		return err
+	}
 	return c.Blobs.DeletePrefix(ctx, artifacts(scope, name).Key()+"/")
 }
 

@@ -103,11 +103,11 @@ func (c *Control) taskEnv(j *trainyard.Job) (env map[string]string, token string
 		"AZUREML_RUN_TOKEN_EXPIRY": strconv.FormatInt(c.Now().Add(life).Unix(), 10),
 		"AZUREML_ARM_SUBSCRIPTION": j.Scope.Subscription, "AZUREML_ARM_RESOURCEGROUP": j.Scope.ResourceGroup,
 		"AZUREML_ARM_WORKSPACE_NAME": j.Scope.Workspace, "AZUREML_ARM_PROJECT_NAME": experiment,
-		"AZUREML_EXPERIMENT_ID": experiment, "AZUREML_WORKSPACE_ID": j.Scope.Key(),
+		"AZUREML_EXPERIMENT_ID": trainyard.ExperimentID(j.Scope, experiment), "AZUREML_WORKSPACE_ID": j.Scope.Key(),
 		"AZUREML_WORKSPACE_SCOPE": ws, "AZUREML_EXPERIMENT_SCOPE": ws + "/experiments/" + experiment,
 		"AZUREML_SERVICE_ENDPOINT": base, "AZUREML_DISCOVERY_SERVICE_ENDPOINT": base + "/discovery" + ws,
-		// Until the MLflow door is there, MLflow's own file store in ./outputs keeps what a script logs, and the job's artifacts hold it.
-		"MLFLOW_TRACKING_URI": "./outputs/mlruns", "MLFLOW_EXPERIMENT_NAME": experiment,
+		"MLFLOW_TRACKING_URI": base + "/mlflow/v1.0" + ws, "MLFLOW_TRACKING_TOKEN": token, "MLFLOW_RUN_ID": j.Name,
+		"MLFLOW_EXPERIMENT_NAME": experiment, "MLFLOW_EXPERIMENT_ID": trainyard.ExperimentID(j.Scope, experiment),
 		"MSI_ENDPOINT": base + "/msi/token", "MSI_SECRET": token, "OBO_ENDPOINT": base + "/msi/token",
 		"DEFAULT_IDENTITY_CLIENT_ID": "trainyard",
 	}

@@ -38,6 +38,9 @@ type Kind struct {
 	Name string
 	Doc  string
 	New  func() Config
+
+	// Far kinds make machines that are not this one: Env.Server is where they reach the server, and Env.CA what they trust there.
+	Far bool
 }
 
 // Config is a kind's settings and constructor in one.

@@ -15,8 +15,8 @@ import (
 	"github.com/trainyard/trainyard"
 )
 
-// uvVersion is put on nodes without uv. It is pinned: an installer that changes overnight changes what is built.
-const uvVersion = "0.13.8"
+// UVVersion is put on nodes without uv. It is pinned: an installer that changes overnight changes what is built.
+const UVVersion = "0.13.8"
 
 // seed is what people expect in every environment: the job's own pip install, and what scripts older than Python 3.12 import.
 var seed = []string{"pip", "setuptools<81"}
@@ -126,6 +126,9 @@ func (b *builder) withUV(ctx context.Context, uv string) error {
 		return b.explain(err)
 	}
 	pip := []string{uv, "pip", "install", "--python", b.rootPython()}
+	if b.offlineIndex() { // uv has no variable for it that all its versions heed
+		pip = append(pip, "--no-index")
+	}
 	var gone error // why the network counts as gone
 	for _, args := range [][]string{seed, reqs} {
 		if len(args) == 0 {
@@ -217,7 +220,7 @@ func (b *builder) findUV(ctx context.Context) (string, error) {
 		return path, nil
 	}
 	tools := filepath.Join(b.stager.cache, "tools")
-	home := filepath.Join(tools, "uv-"+uvVersion)
+	home := filepath.Join(tools, "uv-"+UVVersion)
 	uv := filepath.Join(home, "bin", "uv"+exeSuffix)
 	lock, err := acquire(ctx, filepath.Join(tools, "uv.lock"), true, nil)
 	if err != nil {
@@ -241,9 +244,9 @@ func (b *builder) installUV(ctx context.Context, tools, home string) (string, er
 		return "", fmt.Errorf("install uv: %w", err)
 	}
 	defer removeAll(temp)
-	b.print("Installing uv %s on this node, once", uvVersion)
+	b.print("Installing uv %s on this node, once", UVVersion)
 	err = b.run(ctx, b.python.Exe, "-m", "pip", "install", "--target", temp, "--no-deps", "--only-binary", ":all:", "--timeout", "12",
-		"--retries", "2", "--no-input", "--progress-bar", "off", "uv=="+uvVersion)
+		"--retries", "2", "--no-input", "--progress-bar", "off", "uv=="+UVVersion)
 	switch {
 	case errors.Is(err, errNetwork) && !b.offlineIndex():
 		return "", b.explain(err)

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -435,4 +436,24 @@ func TestFullDiskWhileBuildingIsSaid(t *testing.T) {
 	s.free = func(string) (int64, error) { return 1 << 20, nil }
 	_, err := s.Prepare(t.Context(), withEnvironment("full", small), &teller{})
 	wantFault(t, err, trainyard.ClassDisk, "no room on node", s.cache)
+}
+
+func TestPipsFilesCountWhereThereIsNoPip(t *testing.T) {
+	home := t.TempDir()
+	for path, text := range map[string]string{".pip/pip.conf": "[global]\nindex-url = https://old.example/simple\n", ".config/pip/pip.conf": "[global]\n# a comment\nno-index = true\nfind-links = " + home + "\n"} {
+		full := filepath.Join(home, path)
+		if err := os.MkdirAll(filepath.Dir(full), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(full, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	env := []string{"HOME=" + home}
+	got := uvEnv(pipConfig(pipFiles(env), env), env)
+	for _, want := range []string{"UV_NO_INDEX=1", "UV_FIND_LINKS=" + home} {
+		if !slices.Contains(got, want) {
+			t.Errorf("%q is not among %q", want, got)
+		}
+	}
 }

@@ -1,9 +1,12 @@
 package stage
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -30,9 +33,38 @@ func (b *builder) indexEnv(ctx context.Context) []string {
 	cmd.Env = b.env
 	out, err := cmd.Output()
 	if err != nil {
-		out = nil // no pip: its variables still count
+		out = []byte(pipFiles(b.env)) // no pip: its files and variables count all the same
 	}
 	return uvEnv(pipConfig(string(out), b.env), b.env)
+}
+
+// pipFiles is what pip's configuration files say, in the words of "pip config list", for a Python that has no pip. Later files win
+// (pip.pypa.io, Configuration, Location).
+func pipFiles(env []string) string {
+	vars := map[string]string{}
+	for _, kv := range env {
+		name, value, _ := strings.Cut(kv, "=")
+		vars[name] = value
+	}
+	var out strings.Builder
+	for _, path := range []string{"/etc/pip.conf", filepath.Join(vars["HOME"], ".pip", "pip.conf"), filepath.Join(cmp.Or(vars["XDG_CONFIG_HOME"], filepath.Join(vars["HOME"], ".config")), "pip", "pip.conf"), vars["PIP_CONFIG_FILE"]} {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			continue
+		}
+		section := ""
+		for line := range strings.Lines(string(data)) {
+			line = strings.TrimSpace(line)
+			if name, ok := strings.CutPrefix(line, "["); ok {
+				section, _, _ = strings.Cut(name, "]")
+				continue
+			}
+			if key, value, ok := strings.Cut(line, "="); ok && !strings.HasPrefix(line, "#") && !strings.HasPrefix(line, ";") {
+				fmt.Fprintf(&out, "%s.%s='%s'\n", section, strings.TrimSpace(key), strings.TrimSpace(value))
+			}
+		}
+	}
+	return out.String()
 }
 
 // pipConfig reads what "pip config list" prints, and pip's variables, into one map; what is closer to the command wins.

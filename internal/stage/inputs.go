@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,7 +34,9 @@ func (s *Stager) stageInput(ctx context.Context, w *work, name string, in trainy
 	}
 	w.count(g)
 	dir := g.dir
-	w.facts.Shared = append(w.facts.Shared, dir)
+	if !slices.Contains(w.facts.Shared, dir) {
+		w.facts.Shared = append(w.facts.Shared, dir)
+	}
 	if !strings.EqualFold(in.Mode, modeReadOnly) && in.Mode != "" {
 		dir = filepath.Join(w.folder, inputsPart, plainName(name))
 		if err := s.ownInput(ctx, w, name, in, g, dir); err != nil {

@@ -1,0 +1,318 @@
+package main
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/fleet/ssh/sshtest"
+	"github.com/trainyard/trainyard/internal/stage"
+)
+
+// One suite for every kind of target: the files in testdata/targets, submitted as they are, with nothing set but where they run (and, where
+// tasks run in containers, the image). docs/targets.md is what came of it: see tableVar.
+
+// tableVar names the file to write the table into.
+const tableVar = "TRAINYARD_TARGETS_TABLE"
+
+// place is a target as the suite sees it.
+type place struct {
+	name    string            // for people
+	lab     *lab              // the server that has it
+	compute string            // that jobs run on
+	limited string            // one with a memory limit below 6 GiB; "": compute
+	low     string            // a low-priority compute of a full location; "" is in lacks
+	paid    string            // a dedicated one of the same location
+	sets    []string          // --set of every job
+	lacks   map[string]string // what it cannot have, and why
+}
+
+// check is one thing that every target must do.
+type check struct {
+	name, doc string
+	hold      func(l *lab, p *place, job string)
+}
+
+var checks = []check{
+	{"hello", "it runs, its log and `./outputs` are kept", checkHello},
+	{"data", "inputs and outputs of every type", checkData},
+	{"environment", "a conda file with a package from PyPI", checkEnvironment},
+	{"gang", "two nodes that know of each other", checkGang},
+	{"timeout", "`limits.timeout` ends it, and says so", checkTimeout},
+	{"cancel", "it is canceled while it runs", checkCancel},
+	{"failure", "its exit code is told", checkFailure},
+	{"memory", "over its memory limit: said as such", checkMemory},
+	{"preemption", "it gives way, and goes on from its checkpoint", checkPreemption},
+}
+
+func TestTheSameJobFilesRunOnEveryTarget(t *testing.T) {
+	results := map[string]map[string]string{}
+	places := placesOf(t)
+	for _, p := range places {
+		results[p.name] = map[string]string{}
+		for _, c := range checks {
+			if why := p.lacks[c.name]; why != "" {
+				results[p.name][c.name] = why
+				continue
+			}
+			t.Run(p.name+"/"+c.name, func(t *testing.T) {
+				results[p.name][c.name] = "fails"
+				c.hold(p.lab.in(t), p, c.name+"-"+strings.ReplaceAll(p.name, " ", "-"))
+				results[p.name][c.name] = "✓"
+			})
+		}
+	}
+	if path := os.Getenv(tableVar); path != "" {
+		if err := os.WriteFile(path, []byte(targetsPage(places, results)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// suiteServer is a server with a wide and a narrow location, and clusters in both. dockerHost is the engine that its nodes find.
+func suiteServer(t *testing.T, dockerHost string) *lab {
+	t.Helper()
+	l := newLabWith(t, "locations:\n  - name: local\n    approved: [all]\n  - name: narrow\n    capacity: {nodes: 1}\n", "DOCKER_HOST="+dockerHost)
+	l.cluster("cpu-cluster", "Standard_F2s_v2", 2, 30)
+	for name, tier := range map[string]string{"narrow-low": "low_priority", "narrow-paid": "dedicated"} {
+		l.cli("compute", "create", "-n", name, "--type", "amlcompute", "--size", "Standard_F2s_v2", "--tier", tier, "--location", "narrow", "--max-instances", "1",
+			"--idle-time-before-scale-down", "1", "-o", "none")
+	}
+	return l
+}
+
+// placesOf are the targets that can be had here: those of this machine, and an engine for each variable that leads to one.
+func placesOf(t *testing.T) []*place {
+	const (
+		unlimited = "not limited: tasks share the computer"
+		fixed     = "its machines are never taken away by us"
+	)
+	l := suiteServer(t, "unix:///nowhere")
+	places := []*place{
+		{name: "local", lab: l, compute: "local", lacks: map[string]string{"memory": unlimited, "preemption": fixed}},
+		{name: "cluster", lab: l, compute: "cpu-cluster", low: "narrow-low", paid: "narrow-paid"},
+		{name: "serverless", lab: l, compute: "serverless", sets: []string{"resources.instance_type=Standard_F2s_v2"}, low: "narrow-low", paid: "narrow-paid"},
+	}
+	if host := os.Getenv("TRAINYARD_TEST_DOCKER_HOST"); host != "" {
+		image := "environment.image=" + os.Getenv("TRAINYARD_TEST_DOCKER_IMAGE")
+		places = append(places, &place{name: "docker", lab: suiteServer(t, host), compute: "cpu-cluster", sets: []string{image}, low: "narrow-low", paid: "narrow-paid"})
+	} else {
+		leftOut(t, "Docker engine", `eval "$(test/engines/docker/up.sh DIR)"`)
+	}
+	if why := sshtest.Missing(); why == "" {
+		m := sshtest.New(t, sshtest.Options{})
+		key := l.file("id_machine", m.Key)
+		offline(t, m)
+		l.cli("compute", "attach", "-n", "lab-pc", "--type", "virtualmachine", "--address", m.Address, "--ssh-port", strconv.Itoa(m.Port), "--admin-username", m.User,
+			"--ssh-private-key-file", key, "-o", "none")
+		places = append(places, &place{name: "ssh machine", lab: l, compute: "lab-pc",
+			lacks: map[string]string{"gang": "one machine is one node", "memory": unlimited, "preemption": fixed}})
+	} else {
+		leftOut(t, "SSH machine ("+why+")", sshtest.Install)
+	}
+	return places
+}
+
+// offline lets a machine without a network build the suite's environment: pip on it finds the packages in a folder.
+func offline(t *testing.T, m *sshtest.Machine) {
+	t.Helper()
+	wheels := t.TempDir()
+	if out, err := exec.Command("python3", "-m", "pip", "download", "--quiet", "--dest", wheels, "six==1.16.0", "pip", "setuptools<81", "wheel", "uv=="+stage.UVVersion).CombinedOutput(); err != nil {
+		t.Fatalf("download the suite's packages: %v %s", err, out)
+	}
+	m.Run(t, "chmod a+rx "+filepath.Dir(wheels)+" "+wheels+" && su "+m.User+" -s /bin/sh -c 'mkdir -p ~/.config/pip && printf \"[global]\\nno-index = true\\nfind-links = "+wheels+"\\n\" > ~/.config/pip/pip.conf'")
+}
+
+// leftOut says which engine is not there, and how to have it. In CI none may be missing.
+func leftOut(t *testing.T, what, command string) {
+	t.Helper()
+	if os.Getenv("TRAINYARD_REQUIRE_ENGINES") != "" {
+		t.Errorf("there is no %s for the suite; to have it: %s", what, command)
+		return
+	}
+	t.Logf("left out: %s; to have it: %s", what, command)
+}
+
+// run submits one of the suite's files.
+func (l *lab) run(p *place, file, compute, job string, sets ...string) {
+	l.t.Helper()
+	args := []string{"job", "create", "-f", filepath.Join("testdata", "targets", file+".yml"), "-n", job, "-o", "none", "--set", "compute=azureml:" + compute}
+	for _, s := range append(slices.Clone(p.sets), sets...) {
+		if compute != "serverless" && strings.HasPrefix(s, "resources.instance_type=") {
+			continue
+		}
+		args = append(args, "--set", s)
+	}
+	l.cli(args...)
+}
+
+// files are a job's downloaded files by their last name, and its user logs as one text.
+func (l *lab) files(job string) (files map[string]string, log string) {
+	l.t.Helper()
+	dir := filepath.Join(filepath.Dir(l.data), "download-"+job)
+	l.cli("job", "download", "-n", job, "--all", "--download-path", dir)
+	files = map[string]string{}
+	var names []string
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		files[d.Name()] = string(data)
+		if strings.HasPrefix(d.Name(), "std_log") {
+			names = append(names, d.Name())
+		}
+		return err
+	})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	slices.Sort(names)
+	for _, n := range names {
+		log += files[n]
+	}
+	return files, log
+}
+
+func checkHello(l *lab, p *place, job string) {
+	l.run(p, "hello", p.compute, job)
+	l.until(job, trainyard.JobCompleted)
+	if files, log := l.files(job); log != "hello from "+job+"\n" || files["kept.txt"] != "kept\n" {
+		l.t.Errorf("log %q, kept %q", log, files["kept.txt"])
+	}
+}
+
+func checkData(l *lab, p *place, job string) {
+	l.run(p, "data", p.compute, job)
+	l.until(job, trainyard.JobCompleted)
+	files, log := l.files(job)
+	if want := "literal True\nfile alpha\nfolder beta\ncopy alpha\n"; log != want {
+		l.t.Errorf("log %q, want %q", log, want)
+	}
+	if files["r.txt"] != "out\n" || !slices.Contains(values(files), "one\n") {
+		l.t.Errorf("outputs %q", files)
+	}
+}
+
+func values(m map[string]string) (out []string) {
+	for _, v := range m {
+		out = append(out, v)
+	}
+	return out
+}
+
+func checkEnvironment(l *lab, p *place, job string) {
+	l.run(p, "environment", p.compute, job)
+	l.until(job, trainyard.JobCompleted)
+	if _, log := l.files(job); log != "six 1.16.0\n" {
+		l.t.Errorf("log %q", log)
+	}
+}
+
+func checkGang(l *lab, p *place, job string) {
+	l.run(p, "gang", p.compute, job)
+	l.until(job, trainyard.JobCompleted)
+	_, log := l.files(job)
+	for rank := range 2 {
+		if want := fmt.Sprintf("rank %d of 2, node %d, master ", rank, rank); !strings.Contains(log, want) {
+			l.t.Errorf("log %q lacks %q", log, want)
+		}
+	}
+}
+
+func checkTimeout(l *lab, p *place, job string) {
+	l.run(p, "timeout", p.compute, job)
+	v := l.until(job, trainyard.JobCanceled)
+	if v.Failure == nil || v.Failure.Class != trainyard.ClassTimeout || !strings.Contains(v.Failure.Message, "limits.timeout") {
+		l.t.Errorf("failure %+v", v.Failure)
+	}
+	if _, log := l.files(job); log != "begun\n" && !strings.HasPrefix(log, "begun\n") {
+		l.t.Errorf("log %q", log)
+	}
+}
+
+func checkCancel(l *lab, p *place, job string) {
+	l.run(p, "cancel", p.compute, job)
+	l.until(job, trainyard.JobRunning)
+	l.cli("job", "cancel", "-n", job)
+	l.until(job, trainyard.JobCanceled)
+}
+
+func checkFailure(l *lab, p *place, job string) {
+	l.run(p, "failure", p.compute, job)
+	v := l.until(job, trainyard.JobFailed)
+	if v.ExitCode == nil || *v.ExitCode != 3 || v.Failure == nil || v.Failure.Class != trainyard.ClassUser {
+		l.t.Errorf("exit code %v, failure %+v", v.ExitCode, v.Failure)
+	}
+	if _, log := l.files(job); log != "wrong\n" {
+		l.t.Errorf("log %q", log)
+	}
+}
+
+func checkMemory(l *lab, p *place, job string) {
+	compute := p.limited
+	if compute == "" {
+		compute = p.compute
+	}
+	l.run(p, "memory", compute, job)
+	v := l.until(job, trainyard.JobFailed)
+	if v.Failure == nil || v.Failure.Class != trainyard.ClassOutOfMemory || !strings.Contains(v.Failure.Message, "memory") {
+		l.t.Errorf("failure %+v", v.Failure)
+	}
+}
+
+func checkPreemption(l *lab, p *place, job string) {
+	low := p.low
+	if p.compute == "serverless" {
+		l.run(p, "preemption", "serverless", job, "queue_settings.job_tier=Spot", "resources.locations[0]=narrow")
+	} else {
+		l.run(p, "preemption", low, job)
+	}
+	l.until(job, trainyard.JobRunning)
+	l.run(&place{}, "hello", p.paid, job+"-paid")
+	l.until(job+"-paid", trainyard.JobCompleted)
+	v := l.until(job, trainyard.JobCompleted)
+	_, log := l.files(job)
+	if len(v.Attempts) < 2 || !strings.HasPrefix(log, "from 0\n") || !strings.HasSuffix(log, "to 60\n") || strings.Count(log, "from 0\n") != 1 {
+		l.t.Errorf("%d attempts, log %q", len(v.Attempts), log)
+	}
+}
+
+// targetsPage is docs/targets.md.
+func targetsPage(places []*place, results map[string]map[string]string) string {
+	var b strings.Builder
+	b.WriteString("# Targets\n\nThe same job files (`cmd/trainyard/testdata/targets`) on every kind of target, as the last run of the suite had it. Made by\n" +
+		"`TRAINYARD_TARGETS_TABLE=docs/targets.md go test -run TestTheSameJobFiles ./cmd/trainyard` with real engines; do not edit.\n\n|  |")
+	for _, p := range places {
+		b.WriteString(" " + p.name + " |")
+	}
+	b.WriteString("\n| --- |" + strings.Repeat(" --- |", len(places)) + "\n")
+	var notes []string
+	for _, c := range checks {
+		fmt.Fprintf(&b, "| **%s**: %s |", c.name, c.doc)
+		for _, p := range places {
+			r := results[p.name][c.name]
+			if r != "✓" && r != "fails" {
+				i := slices.Index(notes, r)
+				if i < 0 {
+					notes, i = append(notes, r), len(notes)
+				}
+				r = fmt.Sprintf("– (%d)", i+1)
+			}
+			b.WriteString(" " + r + " |")
+		}
+		b.WriteString("\n")
+	}
+	b.WriteString("\n")
+	for i, n := range notes {
+		fmt.Fprintf(&b, "%d. %s\n", i+1, n)
+	}
+	return b.String()
+}

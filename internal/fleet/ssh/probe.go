@@ -1,0 +1,110 @@
+package ssh
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+
+	"golang.org/x/crypto/ssh"
+
+	"github.com/trainyard/trainyard"
+)
+
+// Found is what Probe saw of a machine.
+type Found struct {
+	HostKey     string   // for Settings.HostKey; authorized_keys format
+	Fingerprint string   // of the host key, for people
+	OS, Arch    string   // as Go names them: linux, amd64
+	CPUs        int      // 0 if the machine does not say
+	MemoryMB    int64    // MiB; 0 if the machine does not say
+	GPUs        []string // a name each
+	Home        string
+	FreeMB      int64    // MiB on the home folder's disk
+	Python      string   // version of python3; empty if there is none
+	Notes       []string // what will not work there, in words
+}
+
+// leastFreeMB is room for the program and little else.
+const leastFreeMB = 200
+
+// Probe connects once and looks whether the computer can be a machine, for when it is attached. It leaves nothing there. Settings without a
+// host key believe the first one shown: keep what is returned. Errors say in words what to do.
+func Probe(ctx context.Context, s Settings) (Found, error) {
+	if err := s.Validate(); err != nil {
+		return Found{}, err
+	}
+	c, key, err := dial(ctx, &s)
+	if err != nil {
+		return Found{}, err
+	}
+	defer c.Close()
+	a, err := run(ctx, c, map[string]string{"ID": "probe", "NAME": "probe", "CA": ""}, "hello")
+	if err != nil {
+		return Found{}, thereTrouble(&s, "", err)
+	}
+	f := Found{HostKey: strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key))), Fingerprint: ssh.FingerprintSHA256(key), Home: a.first("home")}
+	if f.OS, f.Arch, err = system(&s, a); err != nil {
+		return Found{}, err
+	}
+	if a, err = run(ctx, c, map[string]string{"ID": "probe", "NAME": "probe", "CA": ""}, "probe"); err != nil {
+		return Found{}, thereTrouble(&s, "", err)
+	}
+	f.CPUs, _ = strconv.Atoi(a.first("cpus"))
+	f.MemoryMB = kibToMB(a.first("memory"))
+	f.FreeMB, f.GPUs, f.Python = kibToMB(a.first("free")), a["gpu"], a.first("version")
+	if f.FreeMB < leastFreeMB && a.first("free") != "" {
+		return Found{}, trouble{troubleThere, "no room on its disk", trainyard.Conflict(
+			"only %d MiB are free in %s of %s; %d MiB are the least for the program and its tasks: free some space there", f.FreeMB, f.Home, s, leastFreeMB)}
+	}
+	if f.Python == "" {
+		f.Notes = append(f.Notes, noPython)
+	}
+	l, _, err := listen(c, 0)
+	if err != nil {
+		return Found{}, forwardTrouble(&s, err)
+	}
+	return f, l.Close()
+}
+
+const noPython = "no python3 there: jobs whose environment needs Python do not run"
+
+func kibToMB(s string) int64 {
+	n, _ := strconv.ParseInt(s, 10, 64)
+	return n >> 10
+}
+
+// system is what programs the machine runs, as Go names it.
+func system(s *Settings, a answer) (goos, arch string, err error) {
+	goos, machine := strings.ToLower(a.first("os")), a.first("arch")
+	switch machine {
+	case "x86_64", "amd64":
+		arch = "amd64"
+	case "aarch64", "arm64":
+		arch = "arm64"
+	}
+	if goos != "linux" || arch == "" {
+		return "", "", trouble{troubleThere, fmt.Sprintf("%s on %s is not supported", a.first("os"), machine), trainyard.Errorf(trainyard.CodeUnsupported,
+			"%s runs %s on %s; machines can be Linux on x86_64 or aarch64", s.endpoint(), a.first("os"), machine)}
+	}
+	return goos, arch, nil
+}
+
+// listen has sshd listen on loopback, at a port of its choice for 0.
+func listen(c *ssh.Client, port int) (net.Listener, int, error) {
+	l, err := c.ListenTCP(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port})
+	if err != nil {
+		return nil, 0, err
+	}
+	return l, l.Addr().(*net.TCPAddr).Port, nil
+}
+
+func forwardTrouble(s *Settings, err error) error {
+	if !strings.Contains(err.Error(), "denied") {
+		return err
+	}
+	return trouble{troubleThere, "sshd there forbids port forwarding", trainyard.Errorf(trainyard.CodeForbidden,
+		"sshd of %s forbids the port forwarding by which agents reach this server; allow it for user %s there (AllowTcpForwarding, PermitListen)",
+		s.endpoint(), s.User)}
+}

@@ -1,0 +1,236 @@
+package ssh
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/fleet/ssh/sshtest"
+)
+
+func TestProbeSaysWhatThereIs(t *testing.T) {
+	t.Parallel()
+	m := sshtest.New(t, sshtest.Options{})
+	for name, change := range map[string]func(*Settings){
+		"with a key":            func(s *Settings) {},
+		"with a password":       func(s *Settings) { s.PrivateKey, s.Password = "", m.Password },
+		"with no key pinned":    func(s *Settings) { s.HostKey = "" },
+		"over IPv6":             func(s *Settings) { s.Address = m.Address6 },
+		"by name":               func(s *Settings) { s.Address, s.Port = "localhost", forward(t, m) },
+		"with a key that fails": func(s *Settings) { s.PrivateKey, s.Password = sshtest.NewKey(t), m.Password },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := settings(m)
+			change(&s)
+			f, err := Probe(t.Context(), s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if f.HostKey != m.HostKey || !strings.HasPrefix(f.Fingerprint, "SHA256:") {
+				t.Errorf("host key %q (%s), not %q", f.HostKey, f.Fingerprint, m.HostKey)
+			}
+			if f.OS != "linux" || f.Arch == "" || f.CPUs < 1 || f.MemoryMB < 100 || f.Home != "/home/yard" || f.FreeMB < leastFreeMB {
+				t.Errorf("found %+v", f)
+			}
+		})
+	}
+	if left := m.Run(t, "ls -A /home/yard"); left != ".ssh" {
+		t.Errorf("left in the home folder: %s", left)
+	}
+}
+
+// forward makes a port of this computer that is the machine's, so that it can be reached by another name.
+func forward(t *testing.T, m *sshtest.Machine) int {
+	t.Helper()
+	ln, err := net.Listen("tcp", "localhost:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	go func() {
+		for {
+			in, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go relay(in, net.JoinHostPort(m.Address, fmt.Sprint(m.Port)), 1<<40)
+		}
+	}()
+	return ln.Addr().(*net.TCPAddr).Port
+}
+
+// relay pipes a connection to another place, and breaks it after some bytes.
+func relay(in net.Conn, to string, most int64) {
+	defer in.Close()
+	out, err := net.Dial("tcp", to)
+	if err != nil {
+		return
+	}
+	defer out.Close()
+	go io.Copy(in, out)
+	_, _ = io.CopyN(out, in, most)
+}
+
+// failing checks that a Probe fails with a code and says all of the words.
+func failing(t *testing.T, s Settings, code trainyard.ErrorCode, words ...string) {
+	t.Helper()
+	_, err := Probe(t.Context(), s)
+	if err == nil {
+		t.Fatal("it works")
+	}
+	if trainyard.CodeOf(err) != code {
+		t.Errorf("code %s, not %s: %v", trainyard.CodeOf(err), code, err)
+	}
+	for _, w := range words {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("%q does not say %q", err, w)
+		}
+	}
+	for _, secret := range []string{s.Password, s.PrivateKey} {
+		if secret != "" && strings.Contains(err.Error(), secret) {
+			t.Errorf("%q shows a secret", err)
+		}
+	}
+}
+
+func TestProbeSaysWhyNobodyIsLetIn(t *testing.T) {
+	t.Parallel()
+	m := sshtest.New(t, sshtest.Options{})
+	for _, c := range []struct {
+		name   string
+		change func(*Settings)
+		code   trainyard.ErrorCode
+		words  []string
+	}{
+		{"a wrong key", func(s *Settings) { s.PrivateKey = sshtest.NewKey(t) }, trainyard.CodeForbidden, []string{"does not let user yard in", "SHA256:", "authorized_keys"}},
+		{"a wrong password", func(s *Settings) { s.PrivateKey, s.Password = "", "guess" }, trainyard.CodeForbidden, []string{"this password", "check the password"}},
+		{"no such user", func(s *Settings) { s.User = "nobody-here" }, trainyard.CodeForbidden, []string{"nobody-here", "check the user name"}},
+		{"another host key", func(s *Settings) { s.HostKey = sshtest.New(t, sshtest.Options{}).HostKey }, trainyard.CodeForbidden, []string{"changed", "attach it again"}},
+		{"a port where nobody listens", func(s *Settings) { s.Port = 9 }, trainyard.CodeBusy, []string{"refuses connections", "sshd"}},
+		{"an address where nobody is", func(s *Settings) { s.Address = m.Address[:strings.LastIndex(m.Address, ".")+1] + "254" }, trainyard.CodeBusy, nil},
+		{"a name that nobody knows", func(s *Settings) { s.Address = "no-such-machine.invalid" }, trainyard.CodeBusy, []string{"no computer is known by the name no-such-machine.invalid"}},
+		{"a port of something else", func(s *Settings) { s.Address, s.Port = "127.0.0.1", babble(t) }, trainyard.CodeInvalid, []string{"is not sshd"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := settings(m)
+			c.change(&s)
+			failing(t, s, c.code, c.words...)
+		})
+	}
+	s := settings(m)
+	s.HostKey = sshtest.New(t, sshtest.Options{}).HostKey
+	pinned, _ := s.hostKey()
+	_, err := Probe(t.Context(), s)
+	f, _ := Probe(t.Context(), settings(m))
+	if err == nil || !strings.Contains(err.Error(), f.Fingerprint) || strings.Count(err.Error(), "SHA256:") != 2 || pinned == nil {
+		t.Errorf("not both fingerprints are said: %v", err)
+	}
+}
+
+// babble is a port where something speaks that is not SSH.
+func babble(t *testing.T) int {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { ln.Close() })
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = c.Write([]byte(strings.Repeat("HTTP/1.1 400 Bad Request ", 1000)))
+			c.Close()
+		}
+	}()
+	return ln.Addr().(*net.TCPAddr).Port
+}
+
+func TestProbeSaysWhyAComputerCannotBeAMachine(t *testing.T) {
+	t.Parallel()
+	tools := t.TempDir()
+	if err := os.Chmod(filepath.Dir(tools), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(tools, "uname"), []byte("#!/bin/sh\n[ \"$1\" = -s ] && echo Linux || echo armv7l\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Run("sshd that takes no passwords", func(t *testing.T) {
+		m := sshtest.New(t, sshtest.Options{Config: []string{"PasswordAuthentication no", "KbdInteractiveAuthentication no"}})
+		s := settings(m)
+		s.PrivateKey, s.Password = "", m.Password
+		failing(t, s, trainyard.CodeForbidden, "accepts no passwords")
+	})
+	for _, c := range []struct {
+		name    string
+		options sshtest.Options
+		words   []string
+	}{
+		{"a disk that is full", sshtest.Options{Home: "size=1m"}, []string{"are free in /home/yard", "free some space"}},
+		{"a home that runs no programs", sshtest.Options{Home: "size=1g,noexec"}, []string{"noexec"}},
+		{"a home that cannot be written", sshtest.Options{ReadOnly: true}, []string{"cannot write in the home folder", "Read-only file system"}},
+		{"a user without a shell", sshtest.Options{Shell: "/usr/sbin/nologin"}, []string{"cannot run commands", "not available"}},
+		{"a processor that we do not know", sshtest.Options{Config: []string{"SetEnv PATH=" + tools + ":/usr/bin:/bin"}}, []string{"Linux on armv7l"}},
+		{"sshd that forwards nothing", sshtest.Options{Config: []string{"AllowTcpForwarding no"}}, []string{"forbids the port forwarding", "AllowTcpForwarding"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := settings(sshtest.New(t, c.options))
+			_, err := Probe(t.Context(), s)
+			failing(t, s, trainyard.CodeOf(err), c.words...)
+			if _, ok := errors.AsType[*trainyard.Error](err); !ok {
+				t.Errorf("not an error for users: %v", err)
+			}
+		})
+	}
+}
+
+func TestSettingsAreChecked(t *testing.T) {
+	key := sshtest.NewKey(t)
+	for name, s := range map[string]Settings{
+		"no address":                   {User: "u", Password: "p"},
+		"a user in the address":        {Address: "u@host", User: "u", Password: "p"},
+		"a port in the address":        {Address: "host:22", User: "u", Password: "p"},
+		"no user":                      {Address: "host", Password: "p"},
+		"nothing to log in with":       {Address: "host", User: "u"},
+		"a port that cannot be":        {Address: "host", User: "u", Password: "p", Port: 70000},
+		"a key that is none":           {Address: "host", User: "u", PrivateKey: "secret"},
+		"a public key of another":      {Address: "host", User: "u", PrivateKey: key, PublicKey: "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ6iSKVOl2rJ9dEtDeHd5b8v4kWYzR9TkQ5YtCN3dQe1"},
+		"a host key that is none":      {Address: "host", User: "u", Password: "p", HostKey: "ssh-ed25519"},
+		"an address that is an option": {Address: "host name", User: "u", Password: "p"},
+	} {
+		if err := s.Validate(); trainyard.CodeOf(err) != trainyard.CodeInvalid {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, a := range []string{"host", "host.example.org", "192.0.2.7", "2001:db8::7", "fe80::1%eth0", "[2001:db8::7]"} {
+		s, err := ParseSettings(encode(t, Settings{Address: a, User: "u", Password: "p"}))
+		if err != nil {
+			t.Errorf("%s: %v", a, err)
+			continue
+		}
+		if _, port, err := net.SplitHostPort(s.endpoint()); err != nil || port != "22" {
+			t.Errorf("%s: %s, %v", a, s.endpoint(), err)
+		}
+	}
+	if _, err := ParseSettings([]byte(`{"address":"h","user":"u","password":123456}`)); err == nil || strings.Contains(err.Error(), "123456") {
+		t.Errorf("an error with a secret: %v", err)
+	}
+	s := Settings{Address: "h", User: "u", Password: "geheim", PrivateKey: "geheim", Passphrase: "geheim"}
+	for _, text := range []string{fmt.Sprint(s), fmt.Sprintf("%+v", s), fmt.Sprintf("%#v", s), fmt.Sprint(&s), fmt.Sprint(s.LogValue()), fmt.Sprint([]any{s})} {
+		if strings.Contains(text, "geheim") {
+			t.Errorf("%s shows a secret", text)
+		}
+	}
+	if got := hostKeyAlgorithms(nil); !slices.Contains(got, "ssh-ed25519") {
+		t.Errorf("algorithms %v", got)
+	}
+}

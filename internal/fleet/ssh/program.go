@@ -1,0 +1,84 @@
+package ssh
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"github.com/trainyard/trainyard"
+)
+
+// stallTime is how long a copy may go without a byte taken.
+const stallTime = 2 * time.Minute
+
+// program is the one program, for some system.
+type program struct {
+	path string
+	size int64
+	sum  string // SHA-256
+}
+
+// program finds the program for a system: our own where that is the same, else the one beside it that "make cross" names.
+func (d *Driver) program(goos, arch string) (program, error) {
+	path := d.env.Binary
+	if goos != runtime.GOOS || arch != runtime.GOARCH {
+		path = filepath.Join(filepath.Dir(d.env.Binary), "trainyard-"+goos+"-"+arch)
+	}
+	f, err := os.Open(path)
+	if errors.Is(err, os.ErrNotExist) && path != d.env.Binary {
+		return program{}, trouble{troubleThere, "no program for " + goos + "-" + arch, trainyard.NotFound(
+			"the machine needs the program for %s-%s, and there is no %s: build it with \"make cross\" and put it there", goos, arch, path)}
+	}
+	if err != nil {
+		return program{}, fmt.Errorf("open the program for machines: %w", err)
+	}
+	defer f.Close()
+	hash := sha256.New()
+	size, err := io.Copy(hash, f)
+	if err != nil {
+		return program{}, fmt.Errorf("read the program for machines: %w", err)
+	}
+	return program{path, size, hex.EncodeToString(hash.Sum(nil))}, nil
+}
+
+// upload copies the program to a file in the machine's bin folder. The name is relative to the home folder, where sshd starts commands, and
+// holds nothing that login shells could read in different ways.
+func (p program) upload(ctx context.Context, c *ssh.Client, part string) error {
+	f, err := os.Open(p.path)
+	if err != nil {
+		return fmt.Errorf("open the program for machines: %w", err)
+	}
+	defer f.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stall := time.AfterFunc(stallTime, cancel)
+	defer stall.Stop()
+	_, said, err := execute(ctx, c, "cat > .trainyard/bin/"+part, moving{f, func() { stall.Reset(stallTime) }})
+	if _, exited := errors.AsType[*ssh.ExitError](err); exited {
+		return &scriptError{"copy the program", lastLine(said)}
+	}
+	if err != nil {
+		return fmt.Errorf("copy the program: %w", err)
+	}
+	return nil
+}
+
+// moving calls moved whenever it is read.
+type moving struct {
+	io.Reader
+	moved func()
+}
+
+func (m moving) Read(p []byte) (int, error) {
+	m.moved()
+	return m.Reader.Read(p)
+}
