@@ -182,6 +182,7 @@ type TaskEnd struct {
 	Ended    time.Time `json:"ended,omitzero"`
 	Spans    []Span    `json:"spans,omitempty"`
 	Warnings []string  `json:"warnings,omitempty"`
+	LogBytes int64     `json:"logBytes,omitempty"` // that it wrote to its log, so that an engine that lost some is found out
 }
 
 // Result is how a task ended.

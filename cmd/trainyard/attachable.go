@@ -14,14 +14,6 @@ import (
 	fleetssh "github.com/trainyard/trainyard/internal/fleet/ssh"
 )
 
-// attachable are the types of compute that are attached: which driver each has, how its settings are made of what a user gives, and how it
-// is looked at first.
-func attachable() []control.Kind {
-	return []control.Kind{
-		{Type: "VirtualMachine", Fleet: fleetssh.Kind().Name, Settings: machineSettings, Probe: probeMachine},
-	}
-}
-
 // machineSettings is how to log in to a machine, out of what ARM calls the properties of a VirtualMachine.
 func machineSettings(properties, secret json.RawMessage) (json.RawMessage, error) {
 	all, err := whole(properties, secret)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"github.com/trainyard/trainyard/internal/control"
 	"github.com/trainyard/trainyard/internal/fleet"
 	fleetprocess "github.com/trainyard/trainyard/internal/fleet/process"
 	fleetssh "github.com/trainyard/trainyard/internal/fleet/ssh"
@@ -22,6 +23,14 @@ func fleets() []fleet.Kind {
 	return []fleet.Kind{
 		fleetprocess.Kind(),
 		fleetssh.Kind(),
+	}
+}
+
+// attachable are the types of compute that are attached: which driver each has, how its settings are made of what a user gives, and how it
+// is looked at first.
+func attachable() []control.Kind {
+	return []control.Kind{
+		{Type: "VirtualMachine", Fleet: fleetssh.Kind().Name, Settings: machineSettings, Probe: probeMachine},
 	}
 }
 

@@ -40,7 +40,9 @@ func (o One) Run(ctx context.Context) (trainyard.TaskEnd, error) {
 	err := a.Run(context.WithoutCancel(ctx))
 	link.mu.Lock()
 	defer link.mu.Unlock()
-	return endOf(link.last), err
+	end := endOf(link.last)
+	end.LogBytes = link.wrote
+	return end, err
 }
 
 // endOf is what is left of a report when all is over.
