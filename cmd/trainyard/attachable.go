@@ -12,6 +12,8 @@ import (
 	"github.com/trainyard/trainyard"
 	"github.com/trainyard/trainyard/internal/control"
 	fleetssh "github.com/trainyard/trainyard/internal/fleet/ssh"
+	targetkube "github.com/trainyard/trainyard/internal/target/kube"
+	targetslurm "github.com/trainyard/trainyard/internal/target/slurm"
 )
 
 // machineSettings is how to log in to a machine, out of what ARM calls the properties of a VirtualMachine.
@@ -63,6 +65,36 @@ func probeMachine(ctx context.Context, settings json.RawMessage) (control.Found,
 	out, err := json.Marshal(s)
 	notes := append([]string{fmt.Sprintf("its host key is %s; it is believed from now on", found.Fingerprint)}, found.Notes...)
 	return control.Found{Settings: out, Notes: notes}, err
+}
+
+// probeSlurm asks Slurm what the partition has.
+func probeSlurm(ctx context.Context, settings json.RawMessage) (control.Found, error) {
+	var c targetslurm.Config
+	if err := json.Unmarshal(settings, &c); err != nil {
+		return control.Found{}, trainyard.Invalid("its properties cannot be read: %v", err)
+	}
+	if err := c.Validate(); err != nil {
+		return control.Found{}, err
+	}
+	ctx, stop := context.WithTimeout(ctx, 30*time.Second)
+	defer stop()
+	notes, err := c.Probe(ctx)
+	return control.Found{Settings: settings, Notes: notes}, err
+}
+
+// probeKubernetes asks the cluster for its version, its nodes, and for the rights that are needed.
+func probeKubernetes(ctx context.Context, settings json.RawMessage) (control.Found, error) {
+	var c targetkube.Config
+	if err := json.Unmarshal(settings, &c); err != nil {
+		return control.Found{}, trainyard.Invalid("its properties cannot be read: %v", err)
+	}
+	ctx, stop := context.WithTimeout(ctx, 30*time.Second)
+	defer stop()
+	found, err := targetkube.Probe(ctx, c)
+	if err != nil {
+		return control.Found{}, err
+	}
+	return control.Found{Settings: settings, Notes: found.Warnings}, nil
 }
 
 // whole is a compute's properties with its secrets among them, as one JSON object.

@@ -4,10 +4,13 @@ import (
 	"github.com/trainyard/trainyard/internal/control"
 	"github.com/trainyard/trainyard/internal/fleet"
 	fleetprocess "github.com/trainyard/trainyard/internal/fleet/process"
+	fleetslurm "github.com/trainyard/trainyard/internal/fleet/slurm"
 	fleetssh "github.com/trainyard/trainyard/internal/fleet/ssh"
 	"github.com/trainyard/trainyard/internal/target"
 	targetdocker "github.com/trainyard/trainyard/internal/target/docker"
+	targetkube "github.com/trainyard/trainyard/internal/target/kube"
 	targetprocess "github.com/trainyard/trainyard/internal/target/process"
+	targetslurm "github.com/trainyard/trainyard/internal/target/slurm"
 )
 
 // targets is THE list of ways to run a task. A new one is a folder under internal/target and a line here.
@@ -15,6 +18,8 @@ func targets() []target.Kind {
 	return []target.Kind{
 		targetprocess.Kind(),
 		targetdocker.Kind(),
+		targetslurm.Kind(),
+		targetkube.Kind(),
 	}
 }
 
@@ -23,6 +28,7 @@ func fleets() []fleet.Kind {
 	return []fleet.Kind{
 		fleetprocess.Kind(),
 		fleetssh.Kind(),
+		fleetslurm.Kind(),
 	}
 }
 
@@ -31,6 +37,8 @@ func fleets() []fleet.Kind {
 func attachable() []control.Kind {
 	return []control.Kind{
 		{Type: "VirtualMachine", Fleet: fleetssh.Kind().Name, Settings: machineSettings, Probe: probeMachine},
+		{Type: "Slurm", Engine: targetslurm.Kind().Name, Settings: whole, Probe: probeSlurm},
+		{Type: "Kubernetes", Engine: targetkube.Kind().Name, Settings: whole, Probe: probeKubernetes, Containers: true},
 	}
 }
 

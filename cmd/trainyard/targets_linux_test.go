@@ -79,7 +79,11 @@ func TestTheSameJobFilesRunOnEveryTarget(t *testing.T) {
 // suiteServer is a server with a wide and a narrow location, and clusters in both. dockerHost is the engine that its nodes find.
 func suiteServer(t *testing.T, dockerHost string) *lab {
 	t.Helper()
-	l := newLabWith(t, "locations:\n  - name: local\n    approved: [all]\n  - name: narrow\n    capacity: {nodes: 1}\n", "DOCKER_HOST="+dockerHost)
+	config := "locations:\n  - name: local\n    approved: [all]\n  - name: narrow\n    capacity: {nodes: 1}\n"
+	if conf := os.Getenv("TRAINYARD_TEST_SLURM_CONF"); conf != "" {
+		config += "  - name: pilots\n    driver: slurm\n    settings: {confPath: " + conf + "}\n"
+	}
+	l := newLabWith(t, config, "DOCKER_HOST="+dockerHost)
 	l.cluster("cpu-cluster", "Standard_F2s_v2", 2, 30)
 	for name, tier := range map[string]string{"narrow-low": "low_priority", "narrow-paid": "dedicated"} {
 		l.cli("compute", "create", "-n", name, "--type", "amlcompute", "--size", "Standard_F2s_v2", "--tier", tier, "--location", "narrow", "--max-instances", "1",
@@ -106,6 +110,19 @@ func placesOf(t *testing.T) []*place {
 	} else {
 		leftOut(t, "Docker engine", `eval "$(test/engines/docker/up.sh DIR)"`)
 	}
+	if conf := os.Getenv("TRAINYARD_TEST_SLURM_CONF"); conf != "" {
+		l.cli("compute", "attach", "-n", "hpc", "--type", "slurm", "--conf", conf, "-o", "none")
+		places = append(places, &place{name: "slurm", lab: l, compute: "hpc", lacks: map[string]string{"preemption": "it is Slurm that takes away; that makes a new attempt as well"}})
+		l.cli("compute", "create", "-n", "pilots", "--type", "amlcompute", "--size", "Standard_F2s_v2", "--location", "pilots", "--max-instances", "2", "--idle-time-before-scale-down", "30", "-o", "none")
+		places = append(places, &place{name: "slurm pilots", lab: l, compute: "pilots", lacks: map[string]string{"preemption": "as on a cluster: the location decides, not the machine"}})
+	} else {
+		leftOut(t, "Slurm", `eval "$(test/engines/slurm/up.sh DIR)"`)
+	}
+	if file := os.Getenv("TRAINYARD_TEST_KUBECONFIG"); file != "" {
+		places = append(places, kubePlace(t, file))
+	} else {
+		leftOut(t, "Kubernetes", `eval "$(test/engines/kube/up.sh DIR)"`)
+	}
 	if why := sshtest.Missing(); why == "" {
 		m := sshtest.New(t, sshtest.Options{})
 		key := l.file("id_machine", m.Key)
@@ -118,6 +135,25 @@ func placesOf(t *testing.T) []*place {
 		leftOut(t, "SSH machine ("+why+")", sshtest.Install)
 	}
 	return places
+}
+
+// kubePlace is a cluster whose pods reach a server of their own at this machine's end of their network.
+func kubePlace(t *testing.T, kubeconfig string) *place {
+	t.Helper()
+	bin, err := program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	_, port, _ := strings.Cut(freeAddr(t), ":")
+	l := &lab{t: t, bin: bin, data: filepath.Join(dir, "data"), config: filepath.Join(dir, "config"), addr: "0.0.0.0:" + port}
+	l.start()
+	t.Cleanup(l.clean)
+	const image = "trainyard.test/base:1" // as test/engines/kube/images.sh makes it
+	l.cli("compute", "attach", "-n", "k8s", "--type", "kubernetes", "--kubeconfig", kubeconfig, "--server-url", "https://198.18.0.1:"+port, "-o", "none",
+		"--set", "image="+image, "--set", "instance_types.tight.resources.limits.memory=256Mi", "--set", "instance_types.tight.resources.requests.memory=256Mi")
+	return &place{name: "kubernetes", lab: l, compute: "k8s", sets: []string{"environment.image=" + image},
+		lacks: map[string]string{"environment": "the suite's cluster reaches no package index", "preemption": "it is Kubernetes that takes away; that makes a new attempt as well"}}
 }
 
 // offline lets a machine without a network build the suite's environment: pip on it finds the packages in a folder.
@@ -261,7 +297,11 @@ func checkMemory(l *lab, p *place, job string) {
 	if compute == "" {
 		compute = p.compute
 	}
-	l.run(p, "memory", compute, job)
+	var sets []string
+	if p.name == "kubernetes" {
+		sets = append(sets, "resources.instance_type=tight")
+	}
+	l.run(p, "memory", compute, job, sets...)
 	v := l.until(job, trainyard.JobFailed)
 	if v.Failure == nil || v.Failure.Class != trainyard.ClassOutOfMemory || !strings.Contains(v.Failure.Message, "memory") {
 		l.t.Errorf("failure %+v", v.Failure)

@@ -10,8 +10,10 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -92,7 +94,7 @@ func runTask(ctx context.Context, f taskFlags, out io.Writer) (end trainyard.Tas
 		return end, err
 	}
 	defer proxy.Close()
-	driver, err := openDriver(ctx, targets()[0], nil, target.Env{Dir: filepath.Join(dir, "tasks"), Group: t.ID.Dir(), Log: log})
+	driver, err := openDriver(ctx, targets()[0], nil, target.Env{Dir: filepath.Join(dir, "tasks"), Group: fmt.Sprintf("%s-%d", t.ID.Dir(), t.Lo), Log: log})
 	if err != nil {
 		return end, err
 	}
@@ -115,10 +117,32 @@ func runTask(ctx context.Context, f taskFlags, out io.Writer) (end trainyard.Tas
 		Send: func(ctx context.Context, name string, offset int64, data []byte) (int64, error) {
 			return link.Append(ctx, t.Node, 0, t.ID, name, offset, data)
 		}}
+	defer context.AfterFunc(ctx, func() { endSoon(driver, t.ID, log) })()
 	if first { // the others' output is sent home, where each has a log of its own
 		one.Out = out
 	}
 	return one.Run(ctx)
+}
+
+// graceVariable names a file in which an engine says, in milliseconds, how long the task still has once it is to end, when that is less than
+// it came with.
+const graceVariable = "TRAINYARD_GRACE_FILE"
+
+// endSoon ends the task when the engine's time for it is up.
+func endSoon(driver target.Driver, id trainyard.TaskID, log *slog.Logger) {
+	data, err := os.ReadFile(os.Getenv(graceVariable))
+	if err != nil {
+		return // the task's own grace counts
+	}
+	ms, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
+	if err != nil {
+		return
+	}
+	time.AfterFunc(time.Duration(max(0, ms))*time.Millisecond, func() {
+		if err := driver.Stop(context.Background(), id, 0); err != nil {
+			log.Warn("end the task at the engine's time", "err", err)
+		}
+	})
 }
 
 // readTask reads the task and makes it the part that runs here; first says whether that has the task's first rank.

@@ -87,13 +87,17 @@ func end(j *trainyard.Job, a *trainyard.Attempt, bad *trainyard.Result, now time
 	a.Class = bad.Class
 	code := bad.ExitCode
 	if asked || bad.Class == trainyard.ClassCanceled {
-		j.Status.Failure = &trainyard.Failure{Class: trainyard.ClassCanceled, Message: canceled(j)}
+		why := canceled(j)
+		if !asked && bad.Message != "" { // not by anybody here: the engine says by whom
+			why = bad.Message
+		}
+		j.Status.Failure = &trainyard.Failure{Class: trainyard.ClassCanceled, Message: why}
 		if j.Status.State != trainyard.JobCancelRequested {
 			if err := j.MoveTo(trainyard.JobCancelRequested, trainyard.Reason{}, now); err != nil {
 				return err
 			}
 		}
-		return j.MoveTo(trainyard.JobCanceled, trainyard.Reason{Code: "Canceled", Message: canceled(j)}, now)
+		return j.MoveTo(trainyard.JobCanceled, trainyard.Reason{Code: "Canceled", Message: why}, now)
 	}
 	if bad.Class == trainyard.ClassPreempted {
 		why := fmt.Sprintf("attempt %d was preempted: %s; waiting for room to run again", a.Number, bad.Message)

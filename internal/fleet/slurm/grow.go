@@ -1,0 +1,215 @@
+package slurm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/fleet"
+	"github.com/trainyard/trainyard/internal/slurm"
+)
+
+// maxSubmits is how many sbatch may run at once.
+const maxSubmits = 8
+
+// Grow submits a job for every machine that has none, and has the agent started again in a job whose agent is dead.
+func (d *Driver) Grow(ctx context.Context, want []trainyard.MachineSpec) (int, error) {
+	if len(want) == 0 {
+		return 0, nil
+	}
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	there := 0
+	var errs []error
+	for _, spec := range want {
+		wg.Go(func() {
+			err := d.grow(ctx, spec)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				errs = append(errs, &fleet.MachineError{ID: spec.ID, Err: err})
+				return
+			}
+			there++
+		})
+	}
+	wg.Wait()
+	d.forget()
+	return there, errors.Join(errs...)
+}
+
+func (d *Driver) grow(ctx context.Context, spec trainyard.MachineSpec) error {
+	if spec.ID == "" {
+		return trainyard.Invalid("a machine needs an ID")
+	}
+	settings, err := d.settings(spec)
+	if err != nil {
+		return err
+	}
+	name := folder(spec.ID)
+	defer d.alone(name)()
+	select {
+	case d.submits <- struct{}{}:
+		defer func() { <-d.submits }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	r, err := d.read(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if err := os.MkdirAll(d.path(name, nodeFolder), 0o700); err != nil {
+			return fmt.Errorf("make the folder of the machine: %w", err)
+		}
+	case err != nil:
+		return err
+	}
+	r.ID, r.Compute = spec.ID, spec.Compute
+	alive := false
+	if r.Mark != "" {
+		if alive, err = d.alive(ctx, r); err != nil {
+			return err
+		}
+	}
+	s, err := d.said(name)
+	if err != nil || alive && s.down == "" {
+		return err
+	}
+	if err := d.prepare(name, &r, spec); err != nil {
+		return fmt.Errorf("leave what the machine needs: %w", err)
+	}
+	if alive {
+		d.log.Info("have an agent started again", "node", spec.ID)
+		if err := d.save(name, r); err != nil {
+			return err
+		}
+		return slurm.WriteFile(d.path(name, goFile), []byte(slurm.Random(8)), 0o600)
+	}
+	return d.submit(name, r, spec, settings)
+}
+
+// alive says whether the machine's job waits or runs, as Slurm says now.
+func (d *Driver) alive(ctx context.Context, r record) (bool, error) {
+	jobs, err := d.client.Queue(ctx, r.Mark)
+	if err != nil {
+		return false, err
+	}
+	for _, j := range jobs {
+		if j.Name == r.Mark && !j.Ended() && j.State != slurm.Completing {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// prepare leaves what an agent is started with.
+func (d *Driver) prepare(name string, r *record, spec trainyard.MachineSpec) error {
+	r.Server = d.env.Server
+	if err := os.MkdirAll(d.path(name, nodeFolder), 0o700); err != nil {
+		return err
+	}
+	for file, text := range map[string]string{tokenFile: spec.Token, agentFile: d.agent(name, spec)} {
+		if err := slurm.WriteFile(d.path(name, file), []byte(text), 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// submit hands the machine to Slurm, under a name that was written down before: should we die in between, the next server finds it.
+func (d *Driver) submit(name string, r record, spec trainyard.MachineSpec, settings slurm.Settings) error {
+	if err := os.Remove(d.statePath(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	r.Mark = name + "." + slurm.Random(3) + d.suffix
+	if err := d.save(name, r); err != nil {
+		return err
+	}
+	job, err := d.client.Submit(d.life, slurm.Batch{
+		Script: settings.Head() + d.script(name), Name: r.Mark, Dir: d.path(name, ""), Output: d.path(name, slurmFile), Nodes: 1,
+		CPUs: spec.Size.VCPUs, MemoryMB: int64(spec.Size.MemoryGB * 1024), GPUs: spec.Size.GPUs, Args: settings.Args(), Hold: d.lock,
+	})
+	if err != nil {
+		return fmt.Errorf("submit the machine to Slurm: %w", err)
+	}
+	d.log.Info("submitted a machine", "node", spec.ID, "job", job)
+	return nil
+}
+
+// agent is the script that becomes the agent. The token is in a file, so that no list of processes shows it.
+func (d *Driver) agent(name string, spec trainyard.MachineSpec) string {
+	args := []string{d.program, "agent", "--node", string(spec.ID), "--dir", d.path(name, nodeFolder), "--server", d.env.Server,
+		"--token-file", d.path(name, tokenFile), "--group", name + strings.Replace(d.suffix, "@", "-", 1),
+		"--size", spec.Size.Name, "--cpus", strconv.Itoa(spec.Size.VCPUs), "--memory-mb", strconv.FormatInt(int64(spec.Size.MemoryGB*1024), 10)}
+	if d.ca != "" {
+		args = append(args, "--ca", d.ca)
+	}
+	if d.cache != "" {
+		args = append(args, "--cache", d.cache)
+	}
+	for _, path := range d.hide {
+		args = append(args, "--hide", path)
+	}
+	for i, a := range args {
+		args[i] = slurm.Quote(a)
+	}
+	return "exec " + strings.Join(args, " ") + ` --address "$1"` + "\n"
+}
+
+// script is what the batch job does: it is the agent's parent. An agent that says it is done gives the nodes back. One that dies may have
+// left tasks behind, so the job holds on to them for ten minutes, in which it can be asked to start the agent again.
+func (d *Driver) script(name string) string {
+	return fmt.Sprintf(`cd %s || exit 1
+state=%s
+say() { echo "$@" >"$state.part" && mv "$state.part" "$state"; }
+address=$(scontrol --oneliner show node "$SLURMD_NODENAME" | sed -n 's/.* NodeAddr=\([^ ]*\) .*/\1/p')
+agent= over=
+trap 'over=1; [ -z "$agent" ] || kill -TERM "$agent"' TERM
+trap '[ -z "$agent" ] || kill -KILL "$agent"' USR1
+while :; do
+	if [ "$(stat -c %%s agent.log 2>/dev/null || echo 0)" -gt 10485760 ]; then mv agent.log agent.log.1; fi
+	bash agent.sh "${address:-$(hostname)}" </dev/null >>agent.log 2>&1 &
+	agent=$!
+	[ -z "$over" ] || kill -TERM "$agent"
+	say up "$agent"
+	while :; do # a signal ends wait, and not the agent
+		wait "$agent"; status=$?
+		[ "$status" -gt 128 ] && kill -0 "$agent" 2>/dev/null || break
+	done
+	agent= last=$(cat go 2>/dev/null)
+	say down "$status"
+	if [ -n "$over" ] || [ "$status" = 0 ]; then exit 0; fi
+	tries=0
+	while [ "$(cat go 2>/dev/null)" = "$last" ]; do
+		sleep 0.5
+		tries=$((tries + 1))
+		if [ -n "$over" ] || [ "$tries" -gt 1200 ]; then exit 0; fi
+	done
+done
+`, slurm.Quote(d.path(name, "")), slurm.Quote(d.statePath(name)))
+}
+
+// remove takes a machine's folder away. It is no machine any more once it is renamed; what then cannot be deleted is only untidy.
+func (d *Driver) remove(name string, id trainyard.NodeID) error {
+	going := d.path(goneFolder+name+"-"+slurm.Random(4), "")
+	if err := os.Rename(d.path(name, ""), going); err != nil {
+		return fmt.Errorf("delete the machine's folder: %w", err)
+	}
+	_ = os.Remove(d.statePath(name))
+	if err := slurm.RemoveAll(going); err != nil {
+		d.log.Warn("clear away a machine's folder", "dir", going, "err", err)
+	}
+	if d.cache != "" && name == string(id) { // what its tasks left there is nobody's now, where we see it
+		work := filepath.Join(d.cache, "work", name)
+		if err := slurm.RemoveAll(work); err != nil {
+			d.log.Warn("clear away a machine's work folder", "dir", work, "err", err)
+		}
+	}
+	return nil
+}

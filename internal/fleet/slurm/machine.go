@@ -1,0 +1,268 @@
+package slurm
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/slurm"
+)
+
+// What lies in the folder that nodes see, and in a machine's folder there.
+const (
+	machinesFolder = "machines"
+	statesFolder   = "states"
+	sharedFolder   = "bin"
+
+	recordFile = "machine.json"
+	tokenFile  = "join-token"
+	agentFile  = "agent.sh"
+	goFile     = "go"
+	logFile    = "agent.log"
+	slurmFile  = "slurm.out"
+	nodeFolder = "node"
+
+	goneFolder = ".gone-" // a machine's folder on its way out
+)
+
+// record is what is written down of a machine.
+type record struct {
+	ID      trainyard.NodeID     `json:"id"`
+	Compute trainyard.ComputeKey `json:"compute"`
+	Mark    string               `json:"mark,omitempty"`   // name of its job; "" until the first is submitted
+	Server  string               `json:"server,omitempty"` // that its agent was told to dial
+}
+
+// folder is the name of a machine's folder: its ID, with a hash where an ID would not do as a name.
+func folder(id trainyard.NodeID) string {
+	clean := strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9', r == '-', r == '_', r == '.':
+			return r
+		}
+		return '_'
+	}, string(id))
+	if clean == string(id) && clean != "" && len(clean) <= 100 && clean[0] != '.' {
+		return clean
+	}
+	sum := sha256.Sum256([]byte(id))
+	return "node-" + strings.TrimLeft(clean[:min(len(clean), 60)], ".") + "-" + hex.EncodeToString(sum[:6])
+}
+
+func (d *Driver) path(name, file string) string {
+	return filepath.Join(d.base, machinesFolder, name, file)
+}
+
+func (d *Driver) statePath(name string) string { return filepath.Join(d.base, statesFolder, name) }
+
+// read returns what is written down of a machine; fs.ErrNotExist means that there is no such machine.
+func (d *Driver) read(name string) (record, error) {
+	data, err := os.ReadFile(d.path(name, recordFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(d.path(name, "")); err == nil {
+			return record{ID: trainyard.NodeID(name)}, nil // its making was cut short
+		}
+	}
+	if err != nil {
+		return record{}, fmt.Errorf("read the record of machine %s: %w", name, err)
+	}
+	var r record
+	if err := json.Unmarshal(data, &r); err != nil || r.ID == "" {
+		return record{}, fmt.Errorf("the record of machine %s is damaged (%v); take the folder %s away if no job of Slurm is its", name, err, d.path(name, ""))
+	}
+	return r, nil
+}
+
+func (d *Driver) save(name string, r record) error {
+	data, err := json.Marshal(r)
+	if err == nil {
+		err = slurm.WriteFile(d.path(name, recordFile), data, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("write the record of machine %s: %w", name, err)
+	}
+	return nil
+}
+
+// said is what a machine's batch script last said.
+type said struct {
+	up   bool
+	down string // the agent's exit status
+	at   time.Time
+}
+
+func (d *Driver) said(name string) (said, error) {
+	data, err := os.ReadFile(d.statePath(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return said{}, nil
+	}
+	if err != nil {
+		return said{}, err
+	}
+	s := said{}
+	word, rest, _ := strings.Cut(strings.TrimSpace(string(data)), " ")
+	if s.up = word == "up"; word == "down" {
+		s.down = rest
+	}
+	if info, err := os.Stat(d.statePath(name)); err == nil {
+		s.at = info.ModTime()
+	}
+	return s, nil
+}
+
+// Machines lists every machine here, or fails: half a view is none.
+func (d *Driver) Machines(ctx context.Context) ([]trainyard.Machine, error) {
+	entries, err := os.ReadDir(filepath.Join(d.base, machinesFolder))
+	if err != nil {
+		return nil, fmt.Errorf("list machines: %w", err)
+	}
+	var out []trainyard.Machine
+	var queue map[string]slurm.Job
+	fresh := false
+	for _, e := range entries {
+		if !e.IsDir() || strings.HasPrefix(e.Name(), ".") {
+			continue
+		}
+		r, err := d.read(e.Name())
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it went while we looked
+		}
+		if err != nil {
+			return nil, err
+		}
+		if queue == nil { // after the folders were listed: what is in one of them has been submitted
+			if queue, err = d.jobs(ctx, time.Second); err != nil {
+				return nil, fmt.Errorf("ask Slurm for its jobs: %w", err)
+			}
+		}
+		if _, known := queue[r.Mark]; !known && r.Mark != "" && !fresh { // it may be newer than what Slurm said
+			if queue, err = d.jobs(ctx, 0); err != nil {
+				return nil, fmt.Errorf("ask Slurm for its jobs: %w", err)
+			}
+			fresh = true
+		}
+		m := trainyard.Machine{ID: r.ID, Compute: r.Compute}
+		if m.State, m.Note, err = d.state(ctx, e.Name(), r, queue); err != nil {
+			return nil, err
+		}
+		out = append(out, m)
+	}
+	return out, nil
+}
+
+// state is how a machine is, and why.
+func (d *Driver) state(ctx context.Context, name string, r record, queue map[string]slurm.Job) (trainyard.MachineState, string, error) {
+	j, known := queue[r.Mark]
+	s, err := d.said(name)
+	switch {
+	case err != nil:
+		return "", "", err
+	case !known && d.working(name):
+		return trainyard.MachineStarting, "being handed to Slurm", nil
+	case r.Mark == "":
+		return trainyard.MachineDead, "it was not handed to Slurm", nil
+	case known && j.State == slurm.Pending:
+		return trainyard.MachineStarting, j.Why(), nil
+	case !known || j.Ended() || j.State == slurm.Completing:
+		return trainyard.MachineDead, d.ending(name, j, s), nil
+	case s.up && r.Server != d.env.Server:
+		d.move(ctx, name, r, j)
+		return trainyard.MachineDead, fmt.Sprintf("its agent dials %s, where the server is no more", r.Server), nil
+	case s.up:
+		return trainyard.MachineRunning, "", nil
+	case s.down == "":
+		return trainyard.MachineStarting, "Slurm: its job starts on " + j.NodeList, nil
+	}
+	if asked, err := os.Stat(d.path(name, goFile)); err == nil && asked.ModTime().After(s.at) {
+		return trainyard.MachineStarting, "its agent is started again", nil
+	}
+	return trainyard.MachineDead, d.lastWord(name, s), nil
+}
+
+// working says whether somebody makes or ends the machine.
+func (d *Driver) working(name string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	_, taken := d.busy[name]
+	return taken
+}
+
+// move ends the agent of a server that has moved, and nothing else on its machine: Grow starts it anew.
+func (d *Driver) move(ctx context.Context, name string, r record, j slurm.Job) {
+	if err := d.client.Signal(ctx, slurm.Ref{ID: j.ID, Name: r.Mark}, "USR1", slurm.Script); err != nil {
+		d.log.Warn("end the agent of a server that has moved", "node", r.ID, "job", j.ID, "err", err)
+	}
+}
+
+// ending says why a machine's job is over.
+func (d *Driver) ending(name string, j slurm.Job, s said) string {
+	switch {
+	case j.State == slurm.Failed, j.State == slurm.Completed && s.down != "":
+		return d.lastWord(name, s)
+	case j.State == "":
+		return "Slurm does not know its job any more"
+	case j.State == slurm.Timeout:
+		return "Slurm ended it at its time limit of " + j.TimeLimit
+	case j.State == slurm.Preempted:
+		return "Slurm took it for a job that goes before it (preempted)"
+	case j.State == slurm.Cancelled:
+		return "its job was canceled in Slurm (scancel)"
+	}
+	return fmt.Sprintf("Slurm ended its job (%s)", j.State)
+}
+
+// lastWord says how an agent ended, and the last thing that it or Slurm said.
+func (d *Driver) lastWord(name string, s said) string {
+	note := "its agent ended"
+	if s.down == "" {
+		note = "its agent could not be started"
+	} else {
+		note += " with exit status " + s.down
+	}
+	last := slurm.Tail(d.path(name, logFile))
+	if last == "" {
+		last = slurm.Tail(d.path(name, slurmFile))
+	}
+	if last != "" {
+		note += ": " + last
+	}
+	return note
+}
+
+// jobs are our jobs by name, as Slurm said at most age ago.
+func (d *Driver) jobs(ctx context.Context, age time.Duration) (map[string]slurm.Job, error) {
+	d.looking.Lock()
+	defer d.looking.Unlock()
+	if age > 0 && time.Since(d.asked) < max(age, 20*d.took) {
+		return d.queue, nil
+	}
+	asked := time.Now()
+	list, err := d.client.Queue(ctx)
+	if err != nil {
+		return nil, err
+	}
+	queue := map[string]slurm.Job{}
+	for _, j := range list {
+		if have, twice := queue[j.Name]; strings.HasSuffix(j.Name, d.suffix) && (!twice || have.Ended()) {
+			queue[j.Name] = j
+		}
+	}
+	d.queue, d.asked, d.took = queue, asked, time.Since(asked)
+	return queue, nil
+}
+
+// forget makes the next look ask Slurm.
+func (d *Driver) forget() {
+	d.looking.Lock()
+	defer d.looking.Unlock()
+	d.asked = time.Time{}
+}

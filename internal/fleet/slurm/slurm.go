@@ -1,0 +1,245 @@
+// Package slurm makes machines that are allocations of a Slurm cluster: each is one batch job that holds a node, or a part of one, and runs
+// an agent there until the machine is not wanted any more. Many short tasks then cost one sbatch. It decides nothing about when or where: a
+// machine that Slurm has not begun yet is one that starts, with Slurm's own reason; one that Slurm took away is dead.
+//
+// On disk, in a folder that the nodes see under the same path:
+//
+//	machines/NODE/machine.json   what the machine is, and the name of its job
+//	machines/NODE/join-token     for the agent, its owner alone may read it
+//	machines/NODE/agent.sh       starts the agent
+//	machines/NODE/go             written to ask the batch script to start the agent again
+//	machines/NODE/agent.log      what the agent says; agent.log.1 is what it said before that
+//	machines/NODE/slurm.out      what Slurm says
+//	machines/NODE/node/          the agent's own
+//	states/NODE                  "up PID" or "down STATUS", by the batch script
+package slurm
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"sync"
+	"time"
+
+	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/fleet"
+	"github.com/trainyard/trainyard/internal/slurm"
+)
+
+// Kind is the entry for the list of fleets.
+func Kind() fleet.Kind {
+	return fleet.Kind{Name: "slurm", Doc: "allocations of a Slurm cluster", New: func() fleet.Config { return &Config{} }, Far: true}
+}
+
+// Config is where allocations come from and how Slurm is reached. MachineSpec.Settings may say otherwise for one compute, but for how
+// Slurm and the server are reached and where files are.
+type Config struct {
+	slurm.Settings
+	Cache     string `json:"cache,omitempty"`     // folder on the nodes for code, data and environments; default in Folder, for all nodes
+	ServerURL string `json:"serverURL,omitempty"` // at which nodes reach the server; default the server's own
+}
+
+var cachePath = regexp.MustCompile(`^/[A-Za-z0-9_./@:+,=-]*$`)
+
+// Validate says what is wrong with c.
+func (c *Config) Validate() error {
+	if c.Cache != "" && !cachePath.MatchString(c.Cache) {
+		return trainyard.Invalid("cache %q cannot be used; it must be the absolute path of a folder on the nodes", c.Cache)
+	}
+	if c.ServerURL != "" {
+		if u, err := url.Parse(c.ServerURL); err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" {
+			return trainyard.Invalid("serverURL %q is not one; it must look like https://train.example.com:8443", c.ServerURL)
+		}
+	}
+	return c.Settings.Validate()
+}
+
+// lockPatience is how long Open waits for another server, and for submissions that one left under way.
+const lockPatience = 30 * time.Second
+
+// Open takes env.Dir for this process alone. It does not ask Slurm.
+func (c *Config) Open(ctx context.Context, env fleet.Env) (fleet.Driver, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	dir, err := filepath.Abs(env.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("find the folder of machines: %w", err)
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the folder of machines: %w", err)
+	}
+	lock, err := slurm.Lock(ctx, dir, lockPatience)
+	if err != nil {
+		return nil, err
+	}
+	d := &Driver{config: *c, env: env, log: env.Log, client: c.Client(), lock: lock, submits: make(chan struct{}, maxSubmits),
+		changed: make(chan struct{}, 1), busy: map[string]chan struct{}{}}
+	d.life, d.end = context.WithCancel(context.Background())
+	if d.log == nil {
+		d.log = slog.New(slog.DiscardHandler)
+	}
+	if c.ServerURL != "" {
+		d.env.Server = c.ServerURL
+	}
+	if err := d.settle(dir); err != nil {
+		d.Close()
+		return nil, err
+	}
+	d.work.Go(d.watch)
+	return d, nil
+}
+
+// settle makes the folders that nodes see, and puts there what they need.
+func (d *Driver) settle(dir string) error {
+	id, err := slurm.Identity(dir)
+	if err != nil {
+		return fmt.Errorf("open the folder of machines: %w", err)
+	}
+	d.suffix, d.base = "@"+id, dir
+	shared := d.config.Folder != ""
+	if shared {
+		d.base = filepath.Join(d.config.Folder, "trainyard-"+id)
+	}
+	if err := slurm.CheckFolder(d.base); err != nil {
+		return err
+	}
+	for _, name := range []string{machinesFolder, statesFolder, sharedFolder} {
+		if err := os.MkdirAll(filepath.Join(d.base, name), 0o700); err != nil {
+			return fmt.Errorf("make the folder of machines: %w", err)
+		}
+	}
+	d.program, d.ca, d.cache, d.hide = d.env.Binary, d.env.CA, d.config.Cache, d.env.Hide
+	if d.cache == "" && !shared {
+		d.cache = d.env.Cache
+	}
+	if !shared {
+		return nil
+	}
+	if d.cache == "" {
+		d.cache = filepath.Join(d.base, "cache")
+	}
+	d.hide = append([]string{filepath.Join(d.base, machinesFolder)}, d.hide...)
+	if d.program, err = slurm.Share(d.env.Binary, filepath.Join(d.base, sharedFolder), 0o700); err != nil {
+		return fmt.Errorf("copy this program to where nodes see it: %w", err)
+	}
+	if d.env.CA != "" {
+		if d.ca, err = slurm.Share(d.env.CA, filepath.Join(d.base, sharedFolder), 0o600); err != nil {
+			return fmt.Errorf("copy the certificate authority to where nodes see it: %w", err)
+		}
+	}
+	return nil
+}
+
+// settings are those of one machine: the fleet's, and what its compute says otherwise.
+func (d *Driver) settings(spec trainyard.MachineSpec) (slurm.Settings, error) {
+	s := d.config.Settings
+	if len(spec.Settings) == 0 {
+		return s, nil
+	}
+	if err := json.Unmarshal(spec.Settings, &s); err != nil {
+		return s, trainyard.Invalid("settings of compute %q cannot be read: %v", spec.Compute, err)
+	}
+	was := d.config.Settings
+	if s.Commands != was.Commands || s.ConfPath != was.ConfPath || s.Folder != was.Folder {
+		return s, trainyard.Invalid("compute %q cannot have commands, confPath or folder of its own: they are the location's", spec.Compute)
+	}
+	return s, s.Validate()
+}
+
+// Driver is the fleet.
+type Driver struct {
+	config  Config
+	env     fleet.Env
+	log     *slog.Logger
+	client  *slurm.Client
+	lock    *os.File
+	submits chan struct{} // holds a value for each sbatch that runs
+	changed chan struct{}
+
+	base    string // folder that the nodes see
+	suffix  string // of the names of all our jobs, and of no others
+	program string // this and what follows as the nodes see it
+	ca      string
+	cache   string
+	hide    []string
+
+	life context.Context // until Close
+	end  context.CancelFunc
+	once sync.Once
+	work sync.WaitGroup
+
+	mu   sync.Mutex
+	busy map[string]chan struct{} // folders that are being worked on; closed when that is done
+
+	looking sync.Mutex // held by the one who asks Slurm
+	queue   map[string]slurm.Job
+	asked   time.Time
+	took    time.Duration
+}
+
+var _ fleet.Driver = (*Driver)(nil)
+
+// Close lets go of the folder. Machines go on.
+func (d *Driver) Close() error {
+	var err error
+	d.once.Do(func() {
+		d.end()
+		d.work.Wait()
+		err = d.lock.Close()
+	})
+	return err
+}
+
+// Changed gets a value when an agent begins or ends.
+func (d *Driver) Changed() <-chan struct{} { return d.changed }
+
+// watch looks whether batch scripts have said something: one small call however many machines there are.
+func (d *Driver) watch() {
+	var last time.Time
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-d.life.Done():
+			return
+		case <-tick.C:
+		}
+		info, err := os.Stat(filepath.Join(d.base, statesFolder))
+		if err != nil || info.ModTime().Equal(last) {
+			continue
+		}
+		if last = info.ModTime(); !last.IsZero() {
+			select {
+			case d.changed <- struct{}{}:
+			default:
+			}
+		}
+	}
+}
+
+// alone waits until nobody else works on a machine, and keeps others out until done is called.
+func (d *Driver) alone(name string) (done func()) {
+	for {
+		d.mu.Lock()
+		other, taken := d.busy[name]
+		if !taken {
+			mine := make(chan struct{})
+			d.busy[name] = mine
+			d.mu.Unlock()
+			return func() {
+				d.mu.Lock()
+				defer d.mu.Unlock()
+				delete(d.busy, name)
+				close(mine)
+			}
+		}
+		d.mu.Unlock()
+		<-other
+	}
+}

@@ -1,0 +1,313 @@
+//go:build linux
+
+package kube
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/trainyard/trainyard"
+)
+
+func TestAGangRunsTogetherAndItsRanksKnowEachOther(t *testing.T) {
+	b := newBench(t, nil)
+	k := b.task(3, `echo "$RANK $HOSTS" >>ranks; for h in ${HOSTS//,/ }; do getent ahostsv4 $h >>found || echo "no $h" >>found; done; echo rank $RANK`)
+	b.start(k)
+	b.ends(k, trainyard.ClassOK, "")
+	b.ran(k, 3)
+	name := b.nameOf(k.ID)
+	hosts := fmt.Sprintf("%s-0.%s,%s-1.%s,%s-2.%s", name, name, name, name, name, name)
+	ranks, _ := os.ReadFile(filepath.Join(k.Run.Dir, "ranks"))
+	for rank := range 3 {
+		if want := fmt.Sprintf("%d %s\n", rank, hosts); !strings.Contains(string(ranks), want) {
+			t.Errorf("ranks saw %q, want a line %q", ranks, want)
+		}
+	}
+	if found, _ := os.ReadFile(filepath.Join(k.Run.Dir, "found")); strings.Contains(string(found), "no ") || strings.Count(string(found), " STREAM ") != 9 {
+		t.Errorf("names were looked up as %q", found)
+	}
+	if got := b.log(k); got != "rank 0\n" {
+		t.Errorf("the log is %q, want that of rank 0", got)
+	}
+}
+
+func TestARankThatFailsEndsTheGang(t *testing.T) {
+	b := newBench(t, nil)
+	k := b.task(2, `if [ $RANK = 1 ]; then sleep 0.5; exit 3; fi; trap 'exit 9' TERM; while :; do sleep 0.05; done`)
+	b.start(k)
+	if o := b.ends(k, trainyard.ClassUser, "3"); o.Result.ExitCode != 3 {
+		t.Errorf("exit code is %d, want 3", o.Result.ExitCode)
+	}
+	b.ran(k, 2)
+}
+
+func TestAPodDeletedByHandIsALostNode(t *testing.T) {
+	b := newBench(t, nil)
+	k := b.task(1, "echo started; sleep 600")
+	b.start(k)
+	b.reaches(k, trainyard.TaskRunning)
+	p := b.onlyPod(k)
+	b.must(b.api.remove(t.Context(), b.api.path(pods, p.Meta.Name), object{"gracePeriodSeconds": 2}))
+	b.ends(k, trainyard.ClassNodeLost, "pod "+p.Meta.Name+" on node test-node was deleted, not by trainyard")
+	if got := b.log(k); got != "started\n" {
+		t.Errorf("log is %q", got)
+	}
+	b.start(k)
+	b.reopen()
+	b.ends(k, trainyard.ClassNodeLost, "was deleted, not by trainyard")
+	b.ran(k, 1)
+}
+
+func TestAJobDeletedByHandIsALostNode(t *testing.T) {
+	b := newBench(t, nil)
+	k := b.task(1, "sleep 600")
+	b.start(k)
+	b.reaches(k, trainyard.TaskRunning)
+	b.must(b.api.remove(t.Context(), b.api.path(jobs, b.nameOf(k.ID)), object{"propagationPolicy": "Background"}))
+	b.ends(k, trainyard.ClassNodeLost, "deleted from the cluster, not by trainyard")
+	b.ran(k, 1)
+}
+
+func TestAJobDeletedByHandWhileNobodyLooked(t *testing.T) {
+	b := newBench(t, nil)
+	k := b.task(1, "sleep 600")
+	b.start(k)
+	b.reaches(k, trainyard.TaskRunning)
+	b.must(b.Close())
+	other := openDriver(t, b.cfg, t.TempDir())
+	b.must(other.Remove(t.Context(), k.ID))
+	b.must(other.Close())
+	b.Driver = openDriver(t, b.cfg, b.dir)
+	b.ends(k, trainyard.ClassNodeLost, "was deleted from the cluster, not by trainyard")
+}
+
+func TestADrainedNodeIsALostNode(t *testing.T) {
+	b := newBench(t, nil)
+	k := b.task(1, "trap 'echo saved; exit 0' TERM; echo started; while :; do sleep 0.05; done")
+	b.start(k)
+	b.reaches(k, trainyard.TaskRunning)
+	p := b.onlyPod(k)
+	b.must(b.api.create(t.Context(), b.api.path(pods, p.Meta.Name, "eviction"), object{"apiVersion": "policy/v1", "kind": "Eviction",
+		"metadata": object{"name": p.Meta.Name, "namespace": b.api.namespace}}, nil))
+	b.ends(k, trainyard.ClassNodeLost, "drained")
+	b.ran(k, 1)
+}
+
+func TestAnAPIServerThatIsAwayCostsNothing(t *testing.T) {
+	b := newBench(t, nil)
+	k := b.task(1, "echo before; until test -e go; do sleep 0.05; done; echo after; exit 7")
+	b.start(k)
+	b.reaches(k, trainyard.TaskRunning)
+	part(t, "stop", "apiserver")
+	stopped := true
+	defer func() {
+		if stopped {
+			part(t, "start", "apiserver")
+		}
+	}()
+	other := k
+	other.ID = trainyard.MakeTaskID(k.ID.Job(), 2, 0)
+	if err := b.Start(t.Context(), other); err == nil || !strings.Contains(err.Error(), "cannot be reached") {
+		t.Errorf("start says %v", err)
+	}
+	b.must(os.WriteFile(filepath.Join(k.Run.Dir, "go"), nil, 0o600))
+	eventually(t, "a view that is old is none", func() bool { _, err := b.Observe(t.Context()); return err != nil })
+	part(t, "start", "apiserver")
+	stopped = false
+	if o := b.ends(k, trainyard.ClassUser, ""); o.Result.ExitCode != 7 {
+		t.Errorf("exit code is %d, want 7", o.Result.ExitCode)
+	}
+	if got := b.log(k); got != "before\nafter\n" {
+		t.Errorf("log is %q", got)
+	}
+	b.ran(k, 1)
+	b.must(b.Start(t.Context(), other)) // when it runs depends on how soon the cluster's own controllers come back
+}
+
+func TestANodeThatDoesNotAnswerIsLost(t *testing.T) {
+	b := newBench(t, nil)
+	k := b.task(1, "sleep 600")
+	b.start(k)
+	b.reaches(k, trainyard.TaskRunning)
+	p := b.onlyPod(k)
+	part(t, "stop", "kubelet")
+	b.must(b.api.remove(t.Context(), b.api.path(pods, p.Meta.Name), object{"gracePeriodSeconds": 1})) // as Kubernetes does after five minutes
+	o := b.ends(k, trainyard.ClassNodeLost, "the node does not answer")
+	part(t, "start", "kubelet")
+	if o.Result == nil || o.Result.ExitCode != -1 {
+		t.Errorf("it looks as %+v", o)
+	}
+	b.must(b.Remove(t.Context(), k.ID))
+	b.ran(k, 1)
+}
+
+func TestALongLogIsWholeThoughTheNodeThrowsItAway(t *testing.T) {
+	b := newBench(t, nil)
+	const size = 144_000_000
+	k := b.task(1, "for i in $(seq 16); do head -c 9000000 /dev/zero | tr '\\0' $((i%10)) | fold -w 99; sleep 0.7; done; echo end")
+	b.start(k)
+	o := b.ends(k, trainyard.ClassOK, "")
+	got := b.log(k)
+	digits := len(got) - strings.Count(got, "\n") - len("end")
+	// The kubelet itself loses lines that are written while it rotates a log; what must not be is that nobody knows.
+	if missing := size - digits; missing != 0 && o.Note != fmt.Sprintf("%d bytes of the log are missing: node test-node threw them away before they were read", missing) ||
+		missing > size/100 || !strings.HasSuffix(got, "end\n") {
+		t.Errorf("the log has %d digits, want %d (%s)", digits, size, o.Note)
+	}
+}
+
+func TestAnImageThatCannotBePulledIsSaidAndNotWaitedForForever(t *testing.T) {
+	b := newBench(t, func(c *Config) { c.ImagePullGrace = 4 })
+	k := b.task(1, "true")
+	k.Environment = &trainyard.EnvironmentPlan{Name: "gone", Image: "127.0.0.1:1/there/is:none"}
+	b.start(k)
+	b.says(k, "image 127.0.0.1:1/there/is:none cannot be pulled on node test-node (ErrImagePull)")
+	o := b.ends(k, trainyard.ClassEnvironment, "image 127.0.0.1:1/there/is:none cannot be pulled")
+	if !strings.Contains(o.Result.Message, "connection refused") {
+		t.Errorf("the registry's words are not in %q", o.Result.Message)
+	}
+	b.ran(k, 0)
+	k.ID, k.Environment.Image = trainyard.MakeTaskID(k.ID.Job(), 2, 0), "No Name"
+	b.start(k)
+	b.ends(k, trainyard.ClassEnvironment, "InvalidImageName")
+}
+
+func TestAnImageWithoutAShellIsSaid(t *testing.T) {
+	b := newBench(t, nil)
+	k := b.task(1, "true")
+	k.Environment = &trainyard.EnvironmentPlan{Name: "tiny", Image: "trainyard.test/pause:1"}
+	b.start(k)
+	b.ends(k, trainyard.ClassEnvironment, "image trainyard.test/pause:1 cannot run a shell")
+}
+
+func TestATaskWithoutRoomSaysSoAndCanBeStopped(t *testing.T) {
+	b := newBench(t, func(c *Config) {
+		c.InstanceTypes["huge"] = InstanceType{Resources: PodResources{Requests: map[string]string{"cpu": "1000"}}}
+	})
+	k := b.task(1, "true")
+	k.InstanceType = "huge"
+	b.start(k)
+	b.says(k, "Insufficient cpu")
+	b.must(b.Stop(t.Context(), k.ID, time.Minute))
+	b.ends(k, trainyard.ClassCanceled, "before it began")
+	b.ran(k, 0)
+	k.InstanceType = "none"
+	if err := b.Start(t.Context(), k); trainyard.ClassOf(err) != trainyard.ClassEnvironment || !strings.Contains(err.Error(), "defaultinstancetype, huge") {
+		t.Errorf("start says %v", err)
+	}
+}
+
+func TestAQueueOfKueueIsWaitedIn(t *testing.T) {
+	b := newBench(t, func(c *Config) { c.Queue = "team-a" })
+	k := b.task(1, "sleep 600")
+	b.start(k)
+	b.says(k, "waiting in queue team-a of Kueue")
+	suspend := func(yes bool) {
+		b.must(b.api.patch(t.Context(), b.api.path(jobs, b.nameOf(k.ID)), object{"spec": object{"suspend": yes}}))
+	}
+	suspend(false) // as Kueue does; it is not in this cluster
+	b.reaches(k, trainyard.TaskRunning)
+	suspend(true)
+	b.ends(k, trainyard.ClassNodeLost, "suspended")
+	suspend(false)
+	b.start(k)
+	b.ran(k, 1)
+}
+
+func TestAQuotaThatIsUsedUpIsSaid(t *testing.T) {
+	b := newBench(t, func(c *Config) { c.Namespace = "quota" })
+	b.namespace("quota")
+	b.ensure("/api/v1/namespaces/quota/resourcequotas", object{"apiVersion": "v1", "kind": "ResourceQuota", "metadata": object{"name": "none"},
+		"spec": object{"hard": object{"pods": "0"}}})
+	k := b.task(1, "true")
+	b.start(k)
+	b.says(k, "exceeded quota")
+}
+
+func TestAPodThatWritesMoreThanItMayIsFull(t *testing.T) {
+	b := newBench(t, func(c *Config) { c.WorkSize = "1Mi" })
+	k := b.task(1, "head -c 30000000 /dev/zero >$TMPDIR/x; sleep 600")
+	b.start(k)
+	b.ends(k, trainyard.ClassDisk, "exceeds the limit")
+}
+
+// A start that died between any two of its calls is gone on with.
+func TestStartGoesOnWhereItStopped(t *testing.T) {
+	b := newBench(t, nil)
+	k := b.task(2, "true")
+	p, err := b.newPlan(k)
+	b.must(err)
+	b.must(b.makeParts(t.Context(), p)) // and then it died
+	b.reopen()
+	if o, ok := b.find(k.ID); ok {
+		t.Errorf("a task without a Job is seen as %+v", o)
+	}
+	b.start(k)
+	b.ends(k, trainyard.ClassOK, "")
+	b.ran(k, 2)
+
+	k.ID, k.Hi = trainyard.MakeTaskID(k.ID.Job(), 2, 0), 1
+	p, err = b.newPlan(k)
+	b.must(err)
+	b.must(b.makeParts(t.Context(), p))
+	_, err = b.makeJob(t.Context(), p) // and then it died
+	b.must(err)
+	b.reopen()
+	b.start(k)
+	b.ends(k, trainyard.ClassOK, "")
+	b.ran(k, 3)
+}
+
+func TestATaskIsKnownWithoutItsFolder(t *testing.T) {
+	b := newBench(t, nil)
+	k := b.task(1, "echo hello; until test -e go; do sleep 0.05; done; exit 4")
+	b.start(k)
+	b.reaches(k, trainyard.TaskRunning)
+	b.must(b.Close())
+	b.must(os.RemoveAll(b.dir))
+	b.Driver = openDriver(t, b.cfg, b.dir)
+	b.must(os.WriteFile(filepath.Join(k.Run.Dir, "go"), nil, 0o600))
+	b.ends(k, trainyard.ClassUser, "")
+	if got := b.log(k); got != "hello\n" {
+		t.Errorf("log is %q", got)
+	}
+	b.ran(k, 1)
+}
+
+func TestRemoveLeavesNothingInTheCluster(t *testing.T) {
+	b := newBench(t, nil)
+	k := b.task(2, "sleep 600")
+	b.start(k)
+	b.reaches(k, trainyard.TaskRunning)
+	b.must(b.Remove(t.Context(), k.ID))
+	for _, kind := range []string{jobs, secrets, services, pods} {
+		eventually(t, "no "+kind+" are left", func() bool {
+			var p page[pod]
+			b.must(b.api.get(t.Context(), b.api.path(kind), map[string][]string{"labelSelector": {groupLabel + "=" + b.group}}, &p))
+			return len(p.Items) == 0
+		})
+	}
+}
+
+func TestAProgramInTheNodesCacheIsNotSent(t *testing.T) {
+	cache := t.TempDir()
+	b := newBench(t, func(c *Config) { c.HostCache = cache })
+	data, err := os.ReadFile(b.env.Program)
+	b.must(err)
+	sum := sha256.Sum256(data)
+	b.must(os.WriteFile(filepath.Join(cache, "trainyard-"+hex.EncodeToString(sum[:8])), data, 0o700))
+	b.program.cacheName()
+	b.program.files = map[string]string{thisArch: "/nowhere"} // it cannot be sent
+	k := b.task(1, "echo hello")
+	b.start(k)
+	b.ends(k, trainyard.ClassOK, "")
+	if got := b.log(k); got != "hello\n" {
+		t.Errorf("log is %q", got)
+	}
+}

@@ -1,0 +1,235 @@
+package kube
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/target"
+)
+
+// Driver runs tasks as Jobs of one namespace. One at a time may be open on a folder.
+type Driver struct {
+	cfg     *Config
+	env     target.Env
+	api     *client
+	group   string // Env.Group as a label's value
+	program *program
+	jobs    *mirror[job]
+	watched *mirror[pod]
+
+	ctx     context.Context // of everything that outlives a call, until Close
+	cancel  context.CancelFunc
+	members sync.WaitGroup
+	changed chan struct{}
+
+	guessing chan struct{} // room for those who try whether a pod runs
+
+	mu      sync.Mutex
+	closed  bool
+	tasks   map[string]*task           // by the name of their objects
+	strays  map[string]map[string]*pod // pods by UID of their Job and name, whose Job has not been seen
+	removed map[string]bool            // UIDs of Jobs that were removed, of which late news may come
+}
+
+// task is one task in memory.
+type task struct {
+	id   trainyard.TaskID
+	name string
+	dir  string
+
+	op    sync.Mutex // held by whoever starts, begins, stops or removes it
+	nudge chan struct{}
+
+	// The rest is guarded by Driver.mu.
+	rec      record
+	job      *job
+	jobGone  bool
+	added    time.Time // when we made the Job
+	news     time.Time // when something was last heard of the Job
+	pods     map[string]*podSeen
+	end      *ending
+	words    string // of the cluster's events
+	notes    []string
+	tender   context.CancelFunc // not nil: somebody looks after it
+	done     chan struct{}      // closed when the tender has returned
+	sending  context.CancelFunc // not nil: the program is on its way
+	removing bool
+}
+
+// podSeen is a pod as it was last seen.
+type podSeen struct {
+	pod  *pod
+	gone bool
+	lost bool
+}
+
+const (
+	stale = 30 * time.Second // nothing heard for this long: what is known is not a view of the cluster any more
+	tick  = time.Second      // between looks at a task that nothing was heard of
+
+	settling = 3 * time.Second // news of a Job may come before those of its pods
+)
+
+var errClosed = errors.New("kube target is closed")
+
+func open(c *Config, env target.Env, api *client) (*Driver, error) {
+	p, err := findProgram(env.Program, env.Dir)
+	if err != nil {
+		return nil, err
+	}
+	d := &Driver{
+		cfg: c, env: env, api: api, group: labelValue(cmp.Or(env.Group, "trainyard")), program: p,
+		changed: make(chan struct{}, 1), guessing: make(chan struct{}, 8), tasks: map[string]*task{}, strays: map[string]map[string]*pod{}, removed: map[string]bool{},
+	}
+	d.ctx, d.cancel = context.WithCancel(context.Background())
+	log := env.Log.With("cluster", api.base.Host, "namespace", api.namespace)
+	d.jobs = &mirror[job]{api: api, kind: jobs, group: d.group, log: log, version: func(j *job) string { return j.Meta.Version },
+		whole: d.seeJobs, one: d.seeJob}
+	d.watched = &mirror[pod]{api: api, kind: pods, group: d.group, log: log, version: func(p *pod) string { return p.Meta.Version },
+		whole: d.seePods, one: d.seePod}
+	if err := d.load(); err != nil {
+		return nil, errors.Join(err, d.Close())
+	}
+	d.members.Go(func() { d.jobs.run(d.ctx) })
+	d.members.Go(func() { d.watched.run(d.ctx) })
+	return d, nil
+}
+
+// Close forgets the tasks, which go on.
+func (d *Driver) Close() error {
+	d.mu.Lock()
+	d.closed = true
+	d.mu.Unlock()
+	d.cancel()
+	d.members.Wait()
+	d.api.http.CloseIdleConnections()
+	return nil
+}
+
+// Changed gets a value when something was seen of a task.
+func (d *Driver) Changed() <-chan struct{} { return d.changed }
+
+func (d *Driver) signal() {
+	select {
+	case d.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (d *Driver) nameOf(id trainyard.TaskID) string { return objectName(d.group, id, jobOf(id)) }
+
+// fresh is nil while the view of the cluster is whole and not old.
+func (d *Driver) fresh(limit time.Duration) error {
+	if err := d.jobs.fresh(limit); err != nil {
+		return err
+	}
+	return d.watched.fresh(limit)
+}
+
+// Observe lists all tasks from memory, which the watches keep. It fails while the cluster has not been heard.
+func (d *Driver) Observe(ctx context.Context) ([]trainyard.Observation, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := d.fresh(stale); err != nil {
+		return nil, fmt.Errorf("kube target: %w", err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil, errClosed
+	}
+	now := time.Now()
+	out := make([]trainyard.Observation, 0, len(d.tasks))
+	for _, t := range d.tasks {
+		if t.rec.UID != "" {
+			out = append(out, d.observe(t, now))
+		}
+	}
+	return out, nil
+}
+
+// observe is how a task looks. The caller holds d.mu.
+func (d *Driver) observe(t *task, now time.Time) trainyard.Observation {
+	o := trainyard.Observation{ID: t.id}
+	if len(t.notes) > 0 {
+		o.Note = t.notes[0]
+	}
+	if t.end != nil {
+		result := t.end.Result
+		o.State, o.Started, o.Ended, o.Result = trainyard.TaskEnded, t.end.Started, t.end.Ended, &result
+		o.PeakMB, o.Spans = result.PeakMB, t.end.Spans
+		if len(t.end.Warnings) > 0 {
+			o.Note = t.end.Warnings[0]
+		}
+		return o
+	}
+	v := judge(d.sight(t), now)
+	o.State, o.Started, o.Progress = v.state, v.started, v.progress
+	switch {
+	case v.end != nil && (!v.end.Started.IsZero() || len(t.rec.Begun) > 0): // its log is still on its way
+		o.State = trainyard.TaskRunning
+	case v.end != nil:
+		o.State = trainyard.TaskStaging
+	case v.state == trainyard.TaskStaging && t.words != "":
+		o.Progress += ": " + t.words
+	}
+	return o
+}
+
+// sight is what judge looks at. The caller holds d.mu.
+func (d *Driver) sight(t *task) *sight {
+	s := &sight{name: t.name, ranks: t.rec.Ranks, queue: d.cfg.Queue, asked: t.rec.Stop != nil, grace: d.cfg.pullGrace(),
+		job: t.job, jobGone: t.jobGone, settled: time.Since(t.news) > settling && d.watched.fresh(0) == nil}
+	for _, p := range t.pods {
+		began := t.rec.Begun[p.pod.Meta.UID]
+		if c := p.pod.container(); t.rec.Cached && c != nil && (c.State.Running != nil || c.State.Terminated != nil) {
+			began = true
+		}
+		s.pods = append(s.pods, podSight{pod: p.pod, gone: p.gone, lost: p.lost, begun: began})
+	}
+	return s
+}
+
+// Logs reads the task's log up to the length it has now. It is that of the first of its ranks.
+func (d *Driver) Logs(ctx context.Context, id trainyard.TaskID, from int64) (io.ReadCloser, error) {
+	d.mu.Lock()
+	t := d.tasks[d.nameOf(id)]
+	known := t != nil && t.rec.UID != ""
+	d.mu.Unlock()
+	if !known {
+		return nil, trainyard.NotFound("task %q has no log here: it was not started, or it was removed", id)
+	}
+	f, err := os.Open(filepath.Join(t.dir, logFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return io.NopCloser(io.LimitReader(nil, 0)), nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("log of task %q: %w", id, err)
+	}
+	size, err := f.Seek(0, io.SeekEnd)
+	if err == nil {
+		_, err = f.Seek(min(max(from, 0), size), io.SeekStart)
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("log of task %q: %w", id, err)
+	}
+	return &logReader{Reader: io.LimitReader(f, max(0, size-max(from, 0))), file: f}, nil
+}
+
+// logReader reads a file up to a limit.
+type logReader struct {
+	io.Reader
+	file *os.File
+}
+
+func (r *logReader) Close() error { return r.file.Close() }

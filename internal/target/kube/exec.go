@@ -1,0 +1,153 @@
+package kube
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+
+	"k8s.io/client-go/tools/remotecommand"
+	"k8s.io/client-go/util/exec"
+	"k8s.io/klog/v2"
+	"k8s.io/streaming/pkg/httpstream"
+)
+
+//go:embed send.sh
+var sendScript string
+
+//go:embed halt.sh
+var haltScript string
+
+// exec runs a shell script in a pod. in may be nil; what it says goes to out. A guess is not tried a second way.
+func (c *client) exec(ctx context.Context, pod string, guess bool, in io.Reader, out io.Writer, script string, args ...string) error {
+	q := url.Values{"container": {containerName}, "stdout": {"true"}, "stderr": {"true"},
+		"command": append([]string{"/bin/sh", "-c", script, "trainyard"}, args...)}
+	if in != nil {
+		q.Set("stdin", "true")
+	}
+	u := c.url(c.path(pods, pod, "exec"), q)
+	ws, err := remotecommand.NewWebSocketExecutor(c.rest, "GET", u.String())
+	if err != nil {
+		return fmt.Errorf("run a command in pod %s: %w", pod, err)
+	}
+	spdy, err := remotecommand.NewSPDYExecutor(c.rest, "POST", u)
+	if err != nil {
+		return fmt.Errorf("run a command in pod %s: %w", pod, err)
+	}
+	run, err := remotecommand.NewFallbackExecutor(ws, spdy, func(err error) bool {
+		return !guess && (httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err))
+	})
+	if err != nil {
+		return fmt.Errorf("run a command in pod %s: %w", pod, err)
+	}
+	words := &dialog{}
+	quiet := klog.NewContext(ctx, klog.Logger{}) // what it complains of is in the error
+	if err := run.StreamWithContext(quiet, remotecommand.StreamOptions{Stdin: in, Stdout: out, Stderr: words}); err != nil {
+		return fmt.Errorf("run a command in pod %s: %w %s", pod, err, words.last())
+	}
+	return nil
+}
+
+// send puts the program into a pod, unless it is there. hosts are lines for its /etc/hosts.
+func (d *Driver) send(ctx context.Context, pod, hosts string, guess bool) error {
+	r, w := io.Pipe()
+	defer r.Close()
+	talk := &dialog{}
+	talk.feed = func(line string) {
+		go func() { talk.fail(feed(w, d.program, line)) }()
+	}
+	if err := d.api.exec(ctx, pod, guess, &untilClosed{r}, talk, sendScript, hosts); err != nil {
+		return fmt.Errorf("send the program: %w", errors.Join(err, talk.failed()))
+	}
+	if last := talk.last(); last != "have" && last != "done" {
+		return fmt.Errorf("send the program into pod %s: it said %q", pod, last)
+	}
+	return nil
+}
+
+// untilClosed reads a pipe whose reading end may be closed meanwhile, which client-go would complain about on standard error.
+type untilClosed struct{ r io.Reader }
+
+func (u *untilClosed) Read(p []byte) (int, error) {
+	n, err := u.r.Read(p)
+	if errors.Is(err, io.ErrClosedPipe) {
+		err = io.EOF
+	}
+	return n, err
+}
+
+// feed answers the first line of send.sh on its standard input.
+func feed(w *io.PipeWriter, p *program, line string) error {
+	defer w.Close()
+	words := strings.Fields(line) // need MACHINE cat, or need MACHINE gzip -dc
+	if len(words) < 3 || words[0] != "need" {
+		return nil
+	}
+	f, err := p.open(words[1], words[2] == "gzip")
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if _, err := io.WriteString(w, strconv.FormatInt(info.Size(), 10)+"\n"); err != nil {
+		return err
+	}
+	_, err = io.CopyBuffer(struct{ io.Writer }{w}, f, make([]byte, 256<<10))
+	return err
+}
+
+// dialog is what a script says, which goes on for a moment after its stream was given up.
+type dialog struct {
+	feed func(line string) // of its first line; may be nil
+
+	mu   sync.Mutex
+	said []byte
+	fed  bool
+	err  error
+}
+
+func (d *dialog) fail(err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !errors.Is(err, io.ErrClosedPipe) { // the other end had enough
+		d.err = err
+	}
+}
+
+func (d *dialog) failed() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.err
+}
+
+func (d *dialog) Write(p []byte) (int, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.said = append(d.said, p...)
+	if line, _, whole := strings.Cut(string(d.said), "\n"); whole && !d.fed && d.feed != nil {
+		d.fed = true
+		d.feed(line)
+	}
+	return len(p), nil
+}
+
+func (d *dialog) last() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	lines := strings.Split(strings.TrimSpace(string(d.said)), "\n")
+	return lines[len(lines)-1]
+}
+
+// cameThrough says whether a script ran in the pod, however it ended: one that has the pod ended may end with it.
+func cameThrough(err error) bool {
+	_, ran := errors.AsType[exec.CodeExitError](err)
+	return ran
+}

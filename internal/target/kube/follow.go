@@ -1,0 +1,165 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// follower copies the log of a pod while the task runs.
+type follower struct {
+	d      *Driver
+	task   *task
+	pod    string
+	cancel context.CancelFunc
+	done   chan struct{}
+	kick   chan struct{} // closed when the container has ended
+
+	mu     sync.Mutex
+	note   string             // what is missing of the log
+	size   int64              // of what there is of it
+	stream context.CancelFunc // of the copying that goes on
+	last   bool               // the container has ended: read once more, to the end
+	gone   bool               // and its log may be going
+}
+
+const (
+	logRetry  = 300 * time.Millisecond // between tries to read a log
+	logTries  = 100                    // to read the last of one, while the API server answers
+	lastWords = 3 * time.Second        // how long the log of a pod that is being deleted is listened to
+)
+
+// follow starts to copy.
+func (d *tender) follow(ctx context.Context, pod string) {
+	ctx, cancel := context.WithCancel(ctx)
+	f := &follower{d: d.Driver, task: d.task, pod: pod, cancel: cancel, done: make(chan struct{}), kick: make(chan struct{})}
+	d.log = f
+	d.members.Go(func() {
+		defer close(f.done)
+		defer cancel()
+		f.run(ctx)
+	})
+}
+
+func (f *follower) stop() {
+	f.cancel()
+	<-f.done
+}
+
+// finish has the rest of the log read, and returns when it is.
+func (f *follower) finish(ctx context.Context, gone bool) {
+	f.mu.Lock()
+	if !f.last {
+		close(f.kick)
+	}
+	f.last, f.gone = true, gone
+	stream := f.stream
+	f.mu.Unlock()
+	if stream != nil {
+		wait := time.Duration(0)
+		if gone { // the copying that goes on may be all that there will be
+			wait = lastWords
+		}
+		select {
+		case <-f.done:
+		case <-ctx.Done():
+		case <-time.After(wait):
+			stream()
+		}
+	}
+	select {
+	case <-f.done:
+	case <-ctx.Done():
+		f.stop()
+	}
+}
+
+func (f *follower) run(ctx context.Context) {
+	s, err := openSpool(f.task.dir)
+	if err != nil {
+		f.fail(err)
+		return
+	}
+	defer s.close()
+	for tries := 0; ; {
+		last, err := f.pass(ctx, s)
+		f.mu.Lock()
+		f.size = s.size
+		f.mu.Unlock()
+		if s.lost {
+			f.say("part of the log is missing: its node threw it away before it was read")
+		}
+		switch {
+		case ctx.Err() != nil, last && err == nil:
+			return
+		case last && !isAway(err):
+			if tries++; isMissing(err) || tries >= logTries {
+				f.fail(err)
+				return
+			}
+		}
+		kick := f.kick
+		if last {
+			kick = nil
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-kick:
+		case <-time.After(logRetry):
+		}
+	}
+}
+
+// pass copies once: to the end if the container has ended, while it runs otherwise.
+func (f *follower) pass(ctx context.Context, s *spool) (last bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	f.mu.Lock()
+	last, f.stream = f.last, cancel
+	f.mu.Unlock()
+	if last {
+		bounded, stop := context.WithTimeout(ctx, patience)
+		defer stop()
+		return true, f.d.readLog(bounded, s, f.pod, false)
+	}
+	err = f.d.readLog(ctx, s, f.pod, true)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.stream = nil
+	return err == nil && f.last && f.gone, err // whole, and nobody will tell it again
+}
+
+func (f *follower) say(note string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.note = note
+}
+
+// missing says what is missing of the log, "" if nothing is. The program tells how much it wrote.
+func (f *follower) missing(s *sight) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, p := range s.pods {
+		if c := p.container(); p.Meta.Name == f.pod && c != nil && c.State.Terminated != nil {
+			left, ok := readEnd(c.State.Terminated.Message)
+			if lost := left.written - f.size; ok && lost > 0 && f.note == "" {
+				return fmt.Sprintf("%d bytes of the log are missing: node %s threw them away before they were read", lost, p.Spec.Node)
+			}
+		}
+	}
+	return f.note
+}
+
+// fail notes that the end of the log could not be had.
+func (f *follower) fail(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.gone && isMissing(err) {
+		f.d.env.Log.Debug("the log went with its pod", "task", f.task.id, "pod", f.pod)
+		return
+	}
+	f.note = "the end of the log may be missing: " + err.Error()
+	f.d.env.Log.Warn("read log", "task", f.task.id, "pod", f.pod, "err", err)
+}

@@ -1,0 +1,331 @@
+package kube
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/trainyard/trainyard"
+)
+
+// sight is all that is known of a task at a moment.
+type sight struct {
+	name    string
+	ranks   int
+	queue   string        // of Kueue
+	asked   bool          // we were told to end it
+	grace   time.Duration // for an image that cannot be pulled
+	job     *job          // the last that was seen, nil before
+	jobGone bool
+	settled bool // news of pods would be here if there were any
+	pods    []podSight
+}
+
+// podSight is one pod of it.
+type podSight struct {
+	*pod
+	gone  bool // the last that was seen of it
+	begun bool // the program was sent, or it was in the node's cache and the container ran
+	lost  bool // it was to be gone, and its node is not there to say so
+}
+
+// verdict is what a sight means.
+type verdict struct {
+	state    trainyard.TaskState
+	progress string
+	started  time.Time
+	ready    bool    // all pods run and wait for the program
+	early    bool    // the only one may run, though the kubelet, which looks once a second, has not said so
+	end      *ending // over: how
+}
+
+// ending is how a task ended, as it is kept.
+type ending struct {
+	Result   trainyard.Result `json:"result"`
+	Started  time.Time        `json:"started,omitzero"`
+	Ended    time.Time        `json:"ended,omitzero"`
+	Spans    []trainyard.Span `json:"spans,omitempty"`
+	Warnings []string         `json:"warnings,omitempty"`
+	written  int64            // bytes of its log; kept nowhere
+}
+
+// judge looks at nothing but the sight and now.
+func judge(s *sight, now time.Time) verdict {
+	if end := s.over(now); end != nil {
+		return verdict{state: trainyard.TaskEnded, started: end.Started, end: end}
+	}
+	v := verdict{state: trainyard.TaskStaging}
+	running, waiting := 0, 0
+	for i := range s.pods {
+		p := &s.pods[i]
+		c := p.container()
+		if p.ended() || c == nil || c.State.Running == nil {
+			continue
+		}
+		running++
+		if !p.begun {
+			waiting++
+			continue
+		}
+		v.state = trainyard.TaskRunning
+		if v.started.IsZero() || c.State.Running.Started.Before(v.started) {
+			v.started = c.State.Running.Started
+		}
+	}
+	v.ready = running == s.ranks && waiting > 0 && !s.asked && s.job != nil && !s.jobGone && !s.job.Spec.Suspend && s.addressed()
+	v.early = s.ranks == 1 && running == 0 && !s.asked && s.job != nil && !s.jobGone && !s.job.Spec.Suspend &&
+		slices.ContainsFunc(s.pods, func(p podSight) bool { return p.starting() && !p.begun })
+	if v.state == trainyard.TaskStaging {
+		v.progress = s.waits(running)
+	}
+	return v
+}
+
+// starting says whether the pod's node is at work on it.
+func (p *podSight) starting() bool {
+	c := p.container()
+	return !p.ended() && p.Spec.Node != "" && p.Meta.Deleted == nil &&
+		(c == nil || c.State.Waiting != nil && c.State.Waiting.Reason == "ContainerCreating")
+}
+
+// addressed says whether every pod that is alive has an address.
+func (s *sight) addressed() bool {
+	return !slices.ContainsFunc(s.pods, func(p podSight) bool { return !p.ended() && p.Status.IP == "" })
+}
+
+// over is how the task ended, nil if it has not.
+func (s *sight) over(now time.Time) *ending {
+	done := s.job != nil && finished(s.job) != nil
+	final := done || s.jobGone // no pod that is missing will come
+	var ends []ended
+	begun, live, well := false, false, 0
+	for i := range s.pods {
+		p := &s.pods[i]
+		switch {
+		case p.ended() && (p.begun || final):
+			e := s.endOf(p)
+			if e.Result.Class == trainyard.ClassOK {
+				well++
+			}
+			ends = append(ends, e)
+		case p.ended(): // before it began: another takes its place
+		case p.begun:
+			begun, live = true, true
+		default:
+			live = true
+			if e := s.unpullable(p, now); e != nil {
+				return e
+			}
+		}
+	}
+	bad := well < len(ends)
+	switch {
+	case bad && !begun, len(ends) > 0 && !live && (well >= s.ranks || final):
+		return s.join(ends)
+	case len(ends) == 0 && !live && final && s.settled:
+		return s.never(now)
+	}
+	return nil
+}
+
+// never is the end of a task of which no pod was seen.
+func (s *sight) never(now time.Time) *ending {
+	r := trainyard.Result{Class: trainyard.ClassNodeLost, ExitCode: -1}
+	switch c := finished(s.job); {
+	case s.asked:
+		r.Class, r.Message = trainyard.ClassCanceled, "ended before it began"
+	case c != nil && c.Type == "Complete":
+		r.Class, r.ExitCode = trainyard.ClassOK, 0
+	case c != nil && c.Reason == "DeadlineExceeded":
+		r.Class, r.Message = trainyard.ClassTimeout, "Kubernetes ended Job "+s.name+": "+c.Message
+	case c != nil:
+		r.Message = fmt.Sprintf("Job %s failed and left no pod: %s", s.name, c.Message)
+	default:
+		r.Message = fmt.Sprintf("Job %s was deleted from the cluster, not by trainyard", s.name)
+	}
+	return &ending{Result: r, Ended: now}
+}
+
+// ended is how one rank ended. pushed says that something else ended it: another rank, or whoever deleted the pod.
+type ended struct {
+	ending
+	pushed bool
+}
+
+// join makes one end of those of all ranks: the first that failed by itself is the reason.
+func (s *sight) join(all []ended) *ending {
+	slices.SortStableFunc(all, func(a, b ended) int { return a.Ended.Compare(b.Ended) })
+	pick := slices.IndexFunc(all, func(e ended) bool { return e.Result.Class != trainyard.ClassOK && !e.pushed })
+	if pick < 0 {
+		pick = slices.IndexFunc(all, func(e ended) bool { return e.Result.Class != trainyard.ClassOK })
+	}
+	out := all[max(pick, 0)].ending
+	for _, e := range all {
+		if !e.Started.IsZero() && (out.Started.IsZero() || e.Started.Before(out.Started)) {
+			out.Started = e.Started
+		}
+		if e.Ended.After(out.Ended) {
+			out.Ended = e.Ended
+		}
+		out.Result.PeakMB = max(out.Result.PeakMB, e.Result.PeakMB)
+		if out.Spans == nil {
+			out.Spans = e.Spans
+		}
+		for _, w := range e.Warnings {
+			if !slices.Contains(out.Warnings, w) {
+				out.Warnings = append(slices.Clone(out.Warnings), w)
+			}
+		}
+	}
+	return &out
+}
+
+// ended says whether nothing of the pod runs any more, as far as anybody can tell.
+func (p *podSight) ended() bool {
+	c := p.container()
+	return p.gone || p.lost || c != nil && c.State.Terminated != nil || p.Status.Phase == "Failed" || p.Status.Phase == "Succeeded"
+}
+
+// endOf is how a pod that has ended did.
+func (s *sight) endOf(p *podSight) ended {
+	e := ended{pushed: p.Meta.Deleted != nil}
+	t := &terminated{ExitCode: -1}
+	if c := p.container(); c != nil && c.State.Terminated != nil {
+		t = c.State.Terminated
+		e.Started, e.Ended = t.Started, t.Finished
+	}
+	if left, ok := readEnd(t.Message); ok {
+		e.ending = left
+		if e.Ended.IsZero() {
+			e.Ended = t.Finished
+		}
+	} else {
+		e.Result = s.unsaid(p, t)
+	}
+	r := &e.Result
+	if t.Reason == "OOMKilled" && (r.Class == trainyard.ClassUser && r.ExitCode == 137 || r.Class == trainyard.ClassOutOfMemory) {
+		*r = outOfMemory(r, p.limitMB())
+	}
+	if r.Class == trainyard.ClassCanceled && !s.asked {
+		*r = trainyard.Result{Class: trainyard.ClassNodeLost, ExitCode: -1, Message: s.disruption(p), PeakMB: r.PeakMB}
+		if p.Status.Reason == "Evicted" && ownFault(p.Status.Message) {
+			r.Class = trainyard.ClassDisk
+		}
+		e.pushed = r.Class == trainyard.ClassNodeLost
+	}
+	return e
+}
+
+// readEnd reads what the program left behind.
+func readEnd(message string) (ending, bool) {
+	var left trainyard.TaskEnd
+	if !strings.HasPrefix(message, "{") || json.Unmarshal([]byte(message), &left) != nil || left.Result.Class == "" {
+		return ending{}, false
+	}
+	return ending{Result: left.Result, Started: left.Started, Ended: left.Ended, Spans: left.Spans, Warnings: left.Warnings,
+		written: left.LogBytes}, true
+}
+
+// unsaid is the end of a pod whose program left no result.
+func (s *sight) unsaid(p *podSight, t *terminated) trainyard.Result {
+	r := trainyard.Result{Class: trainyard.ClassNodeLost, ExitCode: t.ExitCode, Message: s.disruption(p)}
+	words := strings.TrimSpace(t.Message)
+	switch {
+	case t.Reason == "OOMKilled":
+		return outOfMemory(&r, p.limitMB())
+	case s.asked:
+		r.Class, r.Message = trainyard.ClassCanceled, "ended because it was asked to"
+	case s.job != nil && p.gone && t.ExitCode < 0 && isComplete(s.job):
+		r.Class, r.ExitCode, r.Message = trainyard.ClassOK, 0, ""
+	case p.Status.Reason == "DeadlineExceeded":
+		r.Class, r.Message = trainyard.ClassTimeout, "Kubernetes ended pod "+p.Meta.Name+": "+p.Status.Message
+	case p.Status.Reason == "Evicted" && ownFault(p.Status.Message):
+		r.Class = trainyard.ClassDisk
+	case r.Message != "":
+	case t.Reason == "StartError" || t.Reason == "ContainerCannotRun":
+		r.Class, r.Message = trainyard.ClassEnvironment, fmt.Sprintf("image %s cannot run a shell: %s", p.image(), words)
+	case t.ExitCode == 137 || t.ExitCode == 143:
+		r.Message = fmt.Sprintf("pod %s was killed from outside (exit code %d)", p.Meta.Name, t.ExitCode)
+	default:
+		r.Class = trainyard.ClassStart
+		r.Message = strings.TrimSpace(fmt.Sprintf("pod %s ended with exit code %d and left no result %s", p.Meta.Name, t.ExitCode, words))
+	}
+	return r
+}
+
+// outOfMemory is r, killed at a limit.
+func outOfMemory(r *trainyard.Result, limit int64) trainyard.Result {
+	out := trainyard.Result{Class: trainyard.ClassOutOfMemory, ExitCode: 137, PeakMB: r.PeakMB, LimitMB: cmp.Or(r.LimitMB, limit)}
+	out.PeakMB = cmp.Or(out.PeakMB, out.LimitMB)
+	out.Message = fmt.Sprintf("killed at its memory limit of %d MB", out.LimitMB)
+	return out
+}
+
+// ownFault says whether the kubelet evicted a pod for what it did, and not for the node's sake.
+func ownFault(message string) bool {
+	for _, words := range []string{"ephemeral local storage usage exceeds", "ephemeral storage limit", "exceeds the limit", "exceeds the total limit"} {
+		if strings.Contains(message, words) {
+			return true
+		}
+	}
+	return false
+}
+
+// disruptions are what took a pod away, by the reason of its condition DisruptionTarget.
+var disruptions = map[string]string{
+	"PreemptionByScheduler":  "it gave way to a pod of higher priority",
+	"DeletionByTaintManager": "its node was tainted, as one that does not answer is",
+	"EvictionByEvictionAPI":  "its node was drained",
+	"DeletionByPodGC":        "its node is gone",
+	"TerminationByKubelet":   "its node shut down, or had to be relieved",
+}
+
+// disruption says what took the pod away, "" if nothing did.
+func (s *sight) disruption(p *podSight) string {
+	where := ""
+	if p.Spec.Node != "" {
+		where = " on node " + p.Spec.Node
+	}
+	what := "pod " + p.Meta.Name + where
+	c := p.condition("DisruptionTarget")
+	switch {
+	case p.Status.Reason == "Evicted":
+		return what + " was evicted: " + p.Status.Message
+	case c != nil && c.Status == "True" && disruptions[c.Reason] != "":
+		return fmt.Sprintf("%s was ended because %s (%s)", what, disruptions[c.Reason], c.Message)
+	case c != nil && c.Status == "True":
+		return fmt.Sprintf("%s was ended: %s", what, c.Message)
+	case p.lost:
+		return what + " is lost: the node does not answer"
+	case s.job != nil && s.job.Spec.Suspend:
+		return what + " was ended because its Job was suspended, as Kueue does to give room to others"
+	case s.jobGone:
+		return fmt.Sprintf("%s was ended because Job %s was deleted from the cluster, not by trainyard", what, s.name)
+	case p.Meta.Deleted != nil || p.gone:
+		return what + " was deleted, not by trainyard"
+	case p.Status.Reason != "":
+		return fmt.Sprintf("%s was ended: %s %s", what, p.Status.Reason, p.Status.Message)
+	}
+	return ""
+}
+
+// finished is the condition that ended a Job, nil if it goes on.
+func finished(j *job) *condition {
+	if j == nil {
+		return nil
+	}
+	for _, kind := range []string{"Complete", "Failed"} {
+		if c := findCondition(j.Status.Conditions, kind); c != nil && c.Status == "True" {
+			return c
+		}
+	}
+	return nil
+}
+
+func isComplete(j *job) bool {
+	c := finished(j)
+	return c != nil && c.Type == "Complete"
+}

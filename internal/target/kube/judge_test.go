@@ -1,0 +1,185 @@
+package kube
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/trainyard/trainyard"
+)
+
+var t0 = time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+
+// podJSON makes a pod of a status as the cluster writes it.
+func podJSON(t *testing.T, name, status string) *pod {
+	t.Helper()
+	p := &pod{}
+	text := fmt.Sprintf(`{"metadata":{"name":%q,"uid":"uid-%s"},"spec":{"nodeName":"n1","containers":[{"name":"task","image":"img:1",
+		"resources":{"limits":{"memory":"100Mi"}}}]},"status":%s}`, name, name, status)
+	if err := json.Unmarshal([]byte(text), p); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// terminatedJSON is a status of a pod whose container has ended.
+func terminatedJSON(code int, reason string, message any) string {
+	m, _ := json.Marshal(message)
+	if s, ok := message.(string); ok {
+		m, _ = json.Marshal(s)
+	} else {
+		m, _ = json.Marshal(string(m))
+	}
+	return fmt.Sprintf(`{"phase":"Failed","containerStatuses":[{"name":"task","state":{"terminated":{"exitCode":%d,"reason":%q,"message":%s,
+		"startedAt":"2026-01-01T12:00:00Z","finishedAt":"2026-01-01T12:00:05Z"}}}]}`, code, reason, m)
+}
+
+func left(class trainyard.Class, code int) trainyard.TaskEnd {
+	return trainyard.TaskEnd{Result: trainyard.Result{Class: class, ExitCode: code, Message: "said"}, Started: t0, Ended: t0.Add(4 * time.Second)}
+}
+
+func waitingJSON(reason, message string) string {
+	return fmt.Sprintf(`{"phase":"Pending","conditions":[{"type":"PodScheduled","status":"True","lastTransitionTime":"2026-01-01T12:00:00Z"}],
+		"containerStatuses":[{"name":"task","state":{"waiting":{"reason":%q,"message":%q}}}]}`, reason, message)
+}
+
+const runningJSON = `{"phase":"Running","podIP":"10.0.0.1","containerStatuses":[{"name":"task","state":{"running":{"startedAt":"2026-01-01T12:00:00Z"}}}]}`
+
+func begun(p *pod) podSight { return podSight{pod: p, begun: true} }
+
+func deleted(p *pod) *pod {
+	at := t0.Add(time.Second)
+	p.Meta.Deleted = &at
+	return p
+}
+
+func disrupted(p *pod, reason string) *pod {
+	p.Status.Conditions = append(p.Status.Conditions, condition{Type: "DisruptionTarget", Status: "True", Reason: reason, Message: "words"})
+	return p
+}
+
+func evicted(p *pod) *pod {
+	p.Status.Reason, p.Status.Message = "Evicted", "Usage of EmptyDir volume \"work\" exceeds the limit \"1Mi\"."
+	return p
+}
+
+func TestEnds(t *testing.T) {
+	pods := func(all ...podSight) []podSight { return all }
+	aJob := &job{}
+	failedJob := &job{}
+	failedJob.Status.Conditions = []condition{{Type: "Failed", Status: "True", Reason: "BackoffLimitExceeded", Message: "Job has reached the specified backoff limit"}}
+	completeJob := &job{}
+	completeJob.Status.Conditions = []condition{{Type: "Complete", Status: "True"}}
+	suspended := &job{}
+	suspended.Spec.Suspend = true
+	p := func(status string) *pod { return podJSON(t, "p0", status) }
+	tests := []struct {
+		name  string
+		sight sight
+		class trainyard.Class // "": it has not ended
+		code  int
+		words string
+	}{
+		{"what the program left behind wins", sight{job: failedJob, pods: pods(begun(p(terminatedJSON(3, "Error", left(trainyard.ClassUser, 3)))))}, trainyard.ClassUser, 3, "said"},
+		{"success", sight{job: aJob, pods: pods(begun(p(terminatedJSON(0, "Completed", left(trainyard.ClassOK, 0)))))}, trainyard.ClassOK, 0, ""},
+		{"killed at its memory limit, as the container's runtime tells", sight{job: aJob, pods: pods(begun(p(terminatedJSON(137, "OOMKilled", ""))))}, trainyard.ClassOutOfMemory, 137, "limit of 100 MB"},
+		{"the process was killed at the limit and the program lived to tell of the signal", sight{job: aJob, pods: pods(begun(p(terminatedJSON(137, "OOMKilled", left(trainyard.ClassUser, 137)))))}, trainyard.ClassOutOfMemory, 137, "100 MB"},
+		{"a process that fails by itself after one of its children was killed keeps its code", sight{job: aJob, pods: pods(begun(p(terminatedJSON(2, "OOMKilled", left(trainyard.ClassUser, 2)))))}, trainyard.ClassUser, 2, ""},
+		{"stopped because we asked", sight{asked: true, job: aJob, pods: pods(begun(p(terminatedJSON(143, "Error", left(trainyard.ClassCanceled, 143)))))}, trainyard.ClassCanceled, 143, ""},
+		{"deleted by hand", sight{job: failedJob, pods: pods(begun(deleted(p(terminatedJSON(143, "Error", left(trainyard.ClassCanceled, 143))))))}, trainyard.ClassNodeLost, -1, "pod p0 on node n1 was deleted, not by trainyard"},
+		{"node drained", sight{job: failedJob, pods: pods(begun(disrupted(deleted(p(terminatedJSON(143, "Error", left(trainyard.ClassCanceled, 143)))), "EvictionByEvictionAPI")))}, trainyard.ClassNodeLost, -1, "drained"},
+		{"preempted", sight{job: failedJob, pods: pods(begun(disrupted(deleted(p(terminatedJSON(137, "Error", ""))), "PreemptionByScheduler")))}, trainyard.ClassNodeLost, 137, "higher priority"},
+		{"ended well although it was being deleted", sight{job: failedJob, pods: pods(begun(deleted(p(terminatedJSON(0, "Completed", left(trainyard.ClassOK, 0))))))}, trainyard.ClassOK, 0, ""},
+		{"evicted for the node's sake", sight{job: failedJob, pods: pods(begun(p(`{"phase":"Failed","reason":"Evicted","message":"The node was low on resource: memory."}`)))}, trainyard.ClassNodeLost, -1, "low on resource"},
+		{"evicted for writing more than it may", sight{job: failedJob, pods: pods(begun(p(`{"phase":"Failed","reason":"Evicted","message":"Usage of EmptyDir volume \"work\" exceeds the limit \"1Mi\". "}`)))}, trainyard.ClassDisk, -1, "exceeds the limit"},
+		{"told to end for writing more than it may", sight{job: failedJob, pods: pods(begun(evicted(p(terminatedJSON(143, "Error", left(trainyard.ClassCanceled, 143))))))}, trainyard.ClassDisk, -1, "exceeds the limit"},
+		{"ran over a deadline of the cluster", sight{job: failedJob, pods: pods(begun(p(`{"phase":"Failed","reason":"DeadlineExceeded","message":"Pod was active on the node longer than the specified deadline"}`)))}, trainyard.ClassTimeout, -1, "longer than"},
+		{"its node is lost", sight{job: aJob, pods: pods(podSight{pod: deleted(p(runningJSON)), begun: true, lost: true})}, trainyard.ClassNodeLost, -1, "does not answer"},
+		{"its pod vanished", sight{job: failedJob, pods: pods(podSight{pod: p(runningJSON), begun: true, gone: true})}, trainyard.ClassNodeLost, -1, "was deleted, not by trainyard"},
+		{"its pod vanished, and the Job tells that it was well", sight{job: completeJob, pods: pods(podSight{pod: p(runningJSON), begun: true, gone: true})}, trainyard.ClassOK, 0, ""},
+		{"its Job was deleted before a pod was seen", sight{name: "ty-x", jobGone: true}, trainyard.ClassNodeLost, -1, "Job ty-x was deleted"},
+		{"suspended by Kueue while it ran", sight{job: suspended, pods: pods(begun(deleted(p(terminatedJSON(143, "Error", left(trainyard.ClassCanceled, 143))))))}, trainyard.ClassNodeLost, -1, "suspended"},
+		{"suspended by Kueue before it began", sight{job: suspended, pods: pods(podSight{pod: deleted(p(terminatedJSON(143, "Error", "")))})}, "", 0, ""},
+		{"an image without a shell", sight{job: failedJob, pods: pods(begun(p(terminatedJSON(128, "StartError", "exec: \"/bin/sh\": stat /bin/sh: no such file"))))}, trainyard.ClassEnvironment, 128, "image img:1 cannot run a shell"},
+		{"a program that left nothing", sight{job: failedJob, pods: pods(begun(p(terminatedJSON(2, "Error", "no such flag"))))}, trainyard.ClassStart, 2, "no such flag"},
+		{"killed from outside", sight{job: failedJob, pods: pods(begun(p(terminatedJSON(137, "Error", ""))))}, trainyard.ClassNodeLost, 137, "killed from outside"},
+		{"an image whose name is none", sight{job: aJob, grace: time.Hour, pods: pods(podSight{pod: p(waitingJSON("InvalidImageName", "couldn't parse image name"))})}, trainyard.ClassEnvironment, -1, "couldn't parse"},
+		{"an image that the registry does not have", sight{job: aJob, grace: time.Hour, pods: pods(podSight{pod: p(waitingJSON("ImagePullBackOff", "img:1: not found"))})}, trainyard.ClassEnvironment, -1, "image img:1 cannot be pulled (ImagePullBackOff): img:1: not found"},
+		{"a registry that does not answer yet", sight{job: aJob, grace: time.Hour, pods: pods(podSight{pod: p(waitingJSON("ErrImagePull", "i/o timeout"))})}, "", 0, ""},
+		{"a registry that has not answered for too long", sight{job: aJob, grace: 30 * time.Second, pods: pods(podSight{pod: p(waitingJSON("ErrImagePull", "i/o timeout"))})}, trainyard.ClassEnvironment, -1, "i/o timeout"},
+		{"it runs", sight{job: aJob, pods: pods(begun(p(runningJSON)))}, "", 0, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.sight.ranks, tt.sight.settled = 1, true
+			v := judge(&tt.sight, t0.Add(time.Minute))
+			switch {
+			case tt.class == "" && v.end != nil:
+				t.Errorf("it has ended: %+v", v.end.Result)
+			case tt.class == "":
+			case v.end == nil:
+				t.Errorf("it has not ended: %+v", v)
+			case v.end.Result.Class != tt.class || v.end.Result.ExitCode != tt.code || !strings.Contains(v.end.Result.Message, tt.words):
+				t.Errorf("it ended with %+v, want %s %d %q", v.end.Result, tt.class, tt.code, tt.words)
+			}
+		})
+	}
+}
+
+func TestAGangEndsAsItsFirstFailure(t *testing.T) {
+	failed := podJSON(t, "p1", terminatedJSON(3, "Error", left(trainyard.ClassUser, 3)))
+	pushed := deleted(podJSON(t, "p0", terminatedJSON(143, "Error", trainyard.TaskEnd{Result: trainyard.Result{Class: trainyard.ClassCanceled,
+		ExitCode: 143, PeakMB: 7}, Started: t0.Add(-time.Second), Ended: t0.Add(3 * time.Second)})))
+	s := &sight{ranks: 2, job: &job{}, pods: []podSight{begun(podJSON(t, "p0", runningJSON)), begun(failed)}}
+	if v := judge(s, t0); v.state != trainyard.TaskRunning {
+		t.Errorf("while one rank runs it is %+v", v)
+	}
+	s.pods[0] = begun(pushed)
+	v := judge(s, t0)
+	if v.end == nil || v.end.Result.Class != trainyard.ClassUser || v.end.Result.ExitCode != 3 || v.end.Result.PeakMB != 7 ||
+		!v.end.Started.Equal(t0.Add(-time.Second)) {
+		t.Errorf("it ended as %+v", v.end)
+	}
+}
+
+func TestWaits(t *testing.T) {
+	tests := []struct {
+		name, status, words string
+	}{
+		{"no room", `{"phase":"Pending","conditions":[{"type":"PodScheduled","status":"False","reason":"Unschedulable","message":"0/3 nodes are available: 3 Insufficient cpu."}]}`,
+			"no node has room: 0/3 nodes are available: 3 Insufficient cpu."},
+		{"an image on its way", waitingJSON("ContainerCreating", ""), "starting on node n1: disks and image img:1"},
+		{"an image that cannot be pulled yet", waitingJSON("ErrImagePull", "i/o timeout"), "image img:1 cannot be pulled on node n1 (ErrImagePull): i/o timeout"},
+		{"the program on its way", runningJSON, "sending the program"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s := &sight{ranks: 1, grace: time.Hour, job: &job{}, pods: []podSight{{pod: podJSON(t, "p0", tt.status)}}}
+			v := judge(s, t0)
+			if v.state != trainyard.TaskStaging || v.progress != tt.words {
+				t.Errorf("it is %s: %q, want %q", v.state, v.progress, tt.words)
+			}
+			s.job.Spec.Suspend, s.queue = true, "team-a"
+			if v := judge(s, t0); v.progress != "waiting in queue team-a of Kueue" || v.ready {
+				t.Errorf("in a queue it says %q", v.progress)
+			}
+		})
+	}
+}
+
+func TestAGangBeginsWhenAllAreUp(t *testing.T) {
+	s := &sight{ranks: 2, job: &job{}, pods: []podSight{{pod: podJSON(t, "p0", runningJSON)}}}
+	if v := judge(s, t0); v.ready || v.progress != "waiting for the cluster to make its pods" {
+		t.Errorf("with one of two pods: %+v", v)
+	}
+	s.pods = append(s.pods, podSight{pod: podJSON(t, "p1", runningJSON)})
+	if v := judge(s, t0); !v.ready {
+		t.Errorf("with two of two pods: %+v", v)
+	}
+	s.asked = true
+	if v := judge(s, t0); v.ready {
+		t.Error("a task that is to end begins")
+	}
+}

@@ -1,0 +1,151 @@
+//go:build linux
+
+package kube
+
+import (
+	"context"
+	"crypto/md5"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/target"
+	"github.com/trainyard/trainyard/internal/target/targettest"
+)
+
+const baseImage = "trainyard.test/base:1"
+
+// newCluster is the Kubernetes that test/engines/kube/up.sh made, in a namespace of this test run's own.
+func newCluster(t testing.TB) Config {
+	t.Helper()
+	file := os.Getenv("TRAINYARD_TEST_KUBECONFIG")
+	if file == "" {
+		const how = "no Kubernetes: test/engines/kube/up.sh FOLDER makes one, and prints what to set TRAINYARD_TEST_KUBECONFIG to"
+		if os.Getenv("TRAINYARD_REQUIRE_ENGINES") != "" {
+			t.Fatal(how)
+		}
+		t.Skip(how)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	small := InstanceType{Resources: PodResources{Requests: map[string]string{"cpu": "10m", "memory": "16Mi"}}}
+	return Config{Kubeconfig: string(text), Image: baseImage, InstanceTypes: map[string]InstanceType{DefaultInstanceType: small}, shared: os.TempDir()}
+}
+
+var builtProgram = sync.OnceValues(func() (string, error) {
+	out := filepath.Join(standInDir, "trainyard")
+	cmd := exec.Command("go", "build", "-o", out, "./testdata/task")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if said, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build the stand-in: %w\n%s", err, said)
+	}
+	return out, nil
+})
+
+var standInDir string // set before any test runs
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "trainyard-kube")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	standInDir = dir
+	code := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// environment is an Env of a test's own.
+func environment(t testing.TB, dir string) target.Env {
+	t.Helper()
+	program, err := builtProgram()
+	if err != nil {
+		t.Fatal(err)
+	}
+	level := slog.LevelWarn
+	if testing.Verbose() {
+		level = slog.LevelDebug
+	}
+	return target.Env{Dir: dir, Group: fmt.Sprintf("test-%d-%x", os.Getpid(), md5.Sum([]byte(t.Name()))), Program: program,
+		Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: level}))}
+}
+
+func openDriver(t testing.TB, c Config, dir string) *Driver {
+	t.Helper()
+	d, err := c.Open(t.Context(), environment(t, dir))
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := d.(*Driver)
+	eventually(t, "the cluster answers", func() bool { _, err := k.Observe(t.Context()); return err == nil })
+	return k
+}
+
+// eventually waits until done says true.
+func eventually(t testing.TB, what string, done func() bool) {
+	t.Helper()
+	look := time.NewTicker(20 * time.Millisecond)
+	defer look.Stop()
+	late := time.After(90 * time.Second)
+	for !done() {
+		select {
+		case <-look.C:
+		case <-late:
+			t.Fatalf("after 90 s not true: %s", what)
+		}
+	}
+}
+
+// settled is the driver as the suite wants it: the suite's tasks are staged already, so what the program in the pod would say of a folder
+// that is missing is said here, and Start waits until the cluster runs what it has taken.
+type settled struct {
+	*Driver
+	t *testing.T
+}
+
+func (s settled) Start(ctx context.Context, t trainyard.Task) error {
+	if _, err := os.Stat(t.Run.Dir); err != nil {
+		return err
+	}
+	if err := s.Driver.Start(ctx, t); err != nil {
+		return err
+	}
+	eventually(s.t, "the cluster runs "+string(t.ID), func() bool {
+		o, ok := s.find(t.ID)
+		return ok && o.State != trainyard.TaskStaging
+	})
+	return nil
+}
+
+func (d *Driver) find(id trainyard.TaskID) (trainyard.Observation, bool) {
+	all, _ := d.Observe(context.Background())
+	for _, o := range all {
+		if o.ID == id {
+			return o, true
+		}
+	}
+	return trainyard.Observation{}, false
+}
+
+func TestConformance(t *testing.T) {
+	c := newCluster(t)
+	targettest.Run(t, func(t *testing.T, dir string) (target.Driver, func() target.Driver) {
+		d := openDriver(t, c, dir)
+		return settled{d, t}, func() target.Driver {
+			if err := d.Close(); err != nil {
+				t.Error(err)
+			}
+			d = openDriver(t, c, dir)
+			return settled{d, t}
+		}
+	})
+}

@@ -1,0 +1,176 @@
+package kube
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// object is one to be written.
+type object = map[string]any
+
+// meta is what all objects have.
+type meta struct {
+	Name        string            `json:"name"`
+	UID         string            `json:"uid"`
+	Version     string            `json:"resourceVersion"`
+	Labels      map[string]string `json:"labels"`
+	Annotations map[string]string `json:"annotations"`
+	Created     time.Time         `json:"creationTimestamp"`
+	Deleted     *time.Time        `json:"deletionTimestamp"` // when it is to be gone at the latest
+}
+
+// job is what is read of a Job.
+type job struct {
+	Meta meta `json:"metadata"`
+	Spec struct {
+		Suspend bool `json:"suspend"`
+	} `json:"spec"`
+	Status struct {
+		Succeeded  int         `json:"succeeded"`
+		Conditions []condition `json:"conditions"`
+	} `json:"status"`
+}
+
+// pod is what is read of a pod.
+type pod struct {
+	Meta meta `json:"metadata"`
+	Spec struct {
+		Node       string `json:"nodeName"`
+		Containers []struct {
+			Name      string       `json:"name"`
+			Image     string       `json:"image"`
+			Resources PodResources `json:"resources"`
+		} `json:"containers"`
+	} `json:"spec"`
+	Status struct {
+		Phase      string            `json:"phase"`
+		Reason     string            `json:"reason"`
+		Message    string            `json:"message"`
+		IP         string            `json:"podIP"`
+		Conditions []condition       `json:"conditions"`
+		Containers []containerStatus `json:"containerStatuses"`
+	} `json:"status"`
+}
+
+type condition struct {
+	Type    string    `json:"type"`
+	Status  string    `json:"status"`
+	Reason  string    `json:"reason"`
+	Message string    `json:"message"`
+	Changed time.Time `json:"lastTransitionTime"`
+}
+
+type containerStatus struct {
+	Name  string `json:"name"`
+	State struct {
+		Waiting *struct {
+			Reason  string `json:"reason"`
+			Message string `json:"message"`
+		} `json:"waiting"`
+		Running *struct {
+			Started time.Time `json:"startedAt"`
+		} `json:"running"`
+		Terminated *terminated `json:"terminated"`
+	} `json:"state"`
+}
+
+type terminated struct {
+	ExitCode int       `json:"exitCode"`
+	Reason   string    `json:"reason"`
+	Message  string    `json:"message"`
+	Started  time.Time `json:"startedAt"`
+	Finished time.Time `json:"finishedAt"`
+}
+
+// container is the status of the task's own container, nil before there is one.
+func (p *pod) container() *containerStatus {
+	for i := range p.Status.Containers {
+		if p.Status.Containers[i].Name == containerName {
+			return &p.Status.Containers[i]
+		}
+	}
+	return nil
+}
+
+// image and limitMB are what the task's own container was made with; limitMB is 0 if nothing bounds its memory.
+func (p *pod) image() string {
+	for _, c := range p.Spec.Containers {
+		if c.Name == containerName {
+			return c.Image
+		}
+	}
+	return ""
+}
+
+func (p *pod) limitMB() int64 {
+	for _, c := range p.Spec.Containers {
+		if c.Name == containerName {
+			q, _ := resource.ParseQuantity(c.Resources.Limits["memory"]) // none is zero
+			return q.Value() >> 20
+		}
+	}
+	return 0
+}
+
+func (p *pod) condition(kind string) *condition {
+	return findCondition(p.Status.Conditions, kind)
+}
+
+func findCondition(all []condition, kind string) *condition {
+	for i := range all {
+		if all[i].Type == kind {
+			return &all[i]
+		}
+	}
+	return nil
+}
+
+// node is what is read of a node.
+type node struct {
+	Meta meta `json:"metadata"`
+	Spec struct {
+		Unschedulable bool `json:"unschedulable"`
+	} `json:"spec"`
+	Status struct {
+		Allocatable map[string]string `json:"allocatable"`
+		Conditions  []condition       `json:"conditions"`
+	} `json:"status"`
+}
+
+func (n *node) ready() bool {
+	c := findCondition(n.Status.Conditions, "Ready")
+	return c != nil && c.Status == "True"
+}
+
+// event is what the cluster says of an object.
+type event struct {
+	Type    string    `json:"type"`
+	Reason  string    `json:"reason"`
+	Message string    `json:"message"`
+	Last    time.Time `json:"lastTimestamp"`
+	Time    time.Time `json:"eventTime"`
+}
+
+// page is an answer to a list.
+type page[T any] struct {
+	Meta struct {
+		Version  string `json:"resourceVersion"`
+		Continue string `json:"continue"`
+	} `json:"metadata"`
+	Items []*T `json:"items"`
+}
+
+// Labels and annotations of everything that is ours. The label of the task holds the name that all its objects share.
+const (
+	groupLabel      = "trainyard.io/group"
+	taskLabel       = "trainyard.io/task"
+	jobLabel        = "trainyard.io/job"
+	workspaceLabel  = "trainyard.io/workspace"
+	idAnnotation    = "trainyard.io/task-id"
+	ranksAnnotation = "trainyard.io/ranks"
+	ownerLabel      = "batch.kubernetes.io/controller-uid" // of pods, by the Job controller since 1.27: the Job's UID
+	indexLabel      = "batch.kubernetes.io/job-completion-index"
+
+	containerName = "task"
+)

@@ -1,0 +1,150 @@
+package kube
+
+import (
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+)
+
+// program is what runs in pods: this program, and beside it the same for other processors.
+type program struct {
+	dir   string            // for packed copies
+	files map[string]string // by processor, as Kubernetes calls it
+
+	mu     sync.Mutex
+	packed map[string]string // by processor: a gzip of it
+	hash   string            // of the only one
+}
+
+// machines are what uname -m says of processors.
+var machines = map[string]string{"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
+
+// findProgram looks for what there is: path itself where it is for Linux, and trainyard-linux-ARCH beside it.
+func findProgram(path, dir string) (*program, error) {
+	p := &program{dir: dir, files: map[string]string{}, packed: map[string]string{}}
+	if path == "" {
+		return p, nil
+	}
+	if runtime.GOOS == "linux" {
+		p.files[runtime.GOARCH] = path
+	}
+	for _, arch := range []string{"amd64", "arm64"} {
+		beside := filepath.Join(filepath.Dir(path), "trainyard-linux-"+arch)
+		switch _, err := os.Stat(beside); {
+		case err == nil && p.files[arch] == "":
+			p.files[arch] = beside
+		case err != nil && !errors.Is(err, fs.ErrNotExist):
+			return nil, fmt.Errorf("open kube target: %w", err)
+		}
+	}
+	old, err := filepath.Glob(filepath.Join(dir, "program-*"))
+	if err != nil {
+		return nil, fmt.Errorf("open kube target: %w", err)
+	}
+	for _, file := range old { // of a program that may be another by now
+		if err := os.Remove(file); err != nil {
+			return nil, fmt.Errorf("open kube target: %w", err)
+		}
+	}
+	return p, nil
+}
+
+func (p *program) none() bool { return len(p.files) == 0 }
+
+// onlyArch is the processor that pods must have, "" if there is a program for several.
+func (p *program) onlyArch() string {
+	if len(p.files) != 1 {
+		return ""
+	}
+	for arch := range p.files {
+		return arch
+	}
+	return ""
+}
+
+// cacheName is what the program is called in the cache of nodes, "" if it cannot be read or nodes differ.
+func (p *program) cacheName() string {
+	arch := p.onlyArch()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if arch == "" || p.hash != "" {
+		return p.hash
+	}
+	f, err := os.Open(p.files[arch])
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	sum := sha256.New()
+	if _, err := io.Copy(sum, f); err != nil {
+		return ""
+	}
+	p.hash = "trainyard-" + hex.EncodeToString(sum.Sum(nil)[:8])
+	return p.hash
+}
+
+// open opens the program for a machine, packed if that is wanted. Close it.
+func (p *program) open(machine string, packed bool) (*os.File, error) {
+	arch := machines[machine]
+	path := p.files[arch]
+	if path == "" {
+		var have []string
+		for a := range p.files {
+			have = append(have, a)
+		}
+		slices.Sort(have)
+		return nil, fmt.Errorf("there is no program for a node of machine %s; there is one for: %s", machine, strings.Join(have, ", "))
+	}
+	if !packed {
+		return os.Open(path)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.packed[arch] == "" {
+		to := filepath.Join(p.dir, "program-"+arch+".gz")
+		if err := pack(path, to); err != nil {
+			return nil, err
+		}
+		p.packed[arch] = to
+	}
+	return os.Open(p.packed[arch])
+}
+
+// pack writes a gzip of a file.
+func pack(from, to string) (err error) {
+	in, err := os.Open(from)
+	if err != nil {
+		return fmt.Errorf("pack %s: %w", from, err)
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("pack %s: %w", from, err)
+	}
+	defer func() {
+		if e := out.Close(); err == nil && e != nil {
+			err = fmt.Errorf("pack %s: %w", from, e)
+		}
+	}()
+	z, err := gzip.NewWriterLevel(out, gzip.BestSpeed)
+	if err == nil {
+		_, err = io.Copy(z, in)
+	}
+	if err == nil {
+		err = z.Close()
+	}
+	if err != nil {
+		return fmt.Errorf("pack %s: %w", from, err)
+	}
+	return nil
+}

@@ -1,0 +1,125 @@
+package kube
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/trainyard/trainyard"
+)
+
+// What is kept of a task in Env.Dir/<TaskID.Dir()>.
+const (
+	recordFile = "task.json" // record
+	endFile    = "end.json"  // ending
+	logFile    = "log"       // standard output and error of the first rank, as far as they were read
+	markFile   = "log.mark"  // where to go on reading them
+)
+
+// record is what must be known of a task that the cluster does not tell.
+type record struct {
+	ID     trainyard.TaskID `json:"id"`
+	Name   string           `json:"name"`
+	Ranks  int              `json:"ranks"`
+	UID    string           `json:"uid,omitempty"`    // of the Job; "" until it was made
+	Owned  bool             `json:"owned,omitempty"`  // the Secret and the Service go with the Job
+	Cached bool             `json:"cached,omitempty"` // pods may begin by themselves, with the program in the node's cache
+	Begun  map[string]bool  `json:"begun,omitempty"`  // UIDs of pods that have the program
+	Stop   *time.Time       `json:"stop,omitempty"`   // it was told to end, and until when its process may take
+}
+
+// newTask makes a task known. The caller holds d.mu, or nobody else has d yet.
+func (d *Driver) newTask(r record) *task {
+	t := &task{id: r.ID, name: r.Name, dir: filepath.Join(d.env.Dir, r.ID.Dir()), rec: r,
+		nudge: make(chan struct{}, 1), pods: map[string]*podSeen{}}
+	if t.rec.Begun == nil {
+		t.rec.Begun = map[string]bool{}
+	}
+	d.tasks[t.name] = t
+	return t
+}
+
+// load reads what was kept.
+func (d *Driver) load() error {
+	files, err := filepath.Glob(filepath.Join(d.env.Dir, "*", recordFile))
+	if err != nil {
+		return fmt.Errorf("open kube target: %w", err)
+	}
+	for _, file := range files {
+		var r record
+		if err := readJSON(file, &r); err != nil {
+			return fmt.Errorf("open kube target: %w", err)
+		}
+		t := d.newTask(r)
+		var end ending
+		switch err := readJSON(filepath.Join(t.dir, endFile), &end); {
+		case err == nil:
+			t.end = &end
+		case !errors.Is(err, fs.ErrNotExist):
+			return fmt.Errorf("open kube target: %w", err)
+		}
+		if t.rec.UID != "" {
+			d.tend(t)
+		}
+	}
+	return nil
+}
+
+// save writes the task's record down. change, which may be nil, is made to it first.
+func (d *Driver) save(t *task, change func(*record)) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if change != nil {
+		change(&t.rec)
+	}
+	if err := os.MkdirAll(t.dir, 0o700); err != nil {
+		return fmt.Errorf("write down task %q: %w", t.id, err)
+	}
+	return writeJSON(filepath.Join(t.dir, recordFile), t.rec)
+}
+
+// finish writes down how a task ended, and makes it known.
+func (d *Driver) finish(t *task, end *ending) error {
+	if err := os.MkdirAll(t.dir, 0o700); err != nil {
+		return fmt.Errorf("write down the end of task %q: %w", t.id, err)
+	}
+	if err := writeJSON(filepath.Join(t.dir, endFile), end); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	t.end = end
+	d.mu.Unlock()
+	d.env.Log.Info("task ended", "task", t.id, "job", t.name, "class", end.Result.Class, "code", end.Result.ExitCode, "message", end.Result.Message)
+	d.signal()
+	return nil
+}
+
+func readJSON(path string, out any) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(data, out); err != nil {
+		return fmt.Errorf("read %s: %w", path, err)
+	}
+	return nil
+}
+
+// writeJSON replaces a file whole.
+func writeJSON(path string, v any) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	if err := os.WriteFile(path+".new", data, 0o600); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return nil
+}

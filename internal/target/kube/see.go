@@ -1,0 +1,161 @@
+package kube
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/trainyard/trainyard"
+)
+
+// seeJobs takes a whole list of Jobs: one that is not in it is gone, unless it was made after the list was asked for.
+func (d *Driver) seeJobs(all []*job, asked time.Time) {
+	there := map[string]bool{}
+	for _, j := range all {
+		there[j.Meta.UID] = true
+		d.seeJob(j, false)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, t := range d.tasks {
+		if t.rec.UID != "" && !there[t.rec.UID] && t.added.Before(asked) {
+			t.jobGone, t.news = true, time.Now()
+			t.look()
+		}
+	}
+	maps.DeleteFunc(d.removed, func(uid string, _ bool) bool { return !there[uid] })
+}
+
+// seeJob takes news of one Job. One of an unknown task makes the task known: it was made by who had this folder before.
+func (d *Driver) seeJob(j *job, gone bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.removed[j.Meta.UID] {
+		if gone {
+			delete(d.removed, j.Meta.UID)
+		}
+		return
+	}
+	if j.Meta.Annotations[idAnnotation] == "" {
+		return
+	}
+	t := d.tasks[j.Meta.Name]
+	if t == nil {
+		if gone {
+			return
+		}
+		ranks, _ := strconv.Atoi(j.Meta.Annotations[ranksAnnotation]) // ours, and at least one
+		t = d.newTask(record{ID: trainyard.TaskID(j.Meta.Annotations[idAnnotation]), Name: j.Meta.Name, Ranks: max(1, ranks)})
+	}
+	if t.rec.UID == "" {
+		t.rec.UID = j.Meta.UID
+	}
+	if t.rec.UID != j.Meta.UID {
+		return
+	}
+	t.job, t.jobGone, t.news = j, gone, time.Now()
+	d.adopt(t)
+	d.tend(t)
+	t.look()
+	d.signal()
+}
+
+// adopt gives a task the pods that were seen before its Job. The caller holds d.mu.
+func (d *Driver) adopt(t *task) {
+	for name, p := range d.strays[t.rec.UID] {
+		t.pods[name] = &podSeen{pod: p}
+	}
+	delete(d.strays, t.rec.UID)
+}
+
+// seePods takes a whole list of pods: one that is not in it is gone.
+func (d *Driver) seePods(all []*pod, _ time.Time) {
+	there := map[string]bool{}
+	d.mu.Lock()
+	clear(d.strays)
+	d.mu.Unlock()
+	for _, p := range all {
+		there[p.Meta.UID] = true
+		d.seePod(p, false)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, t := range d.tasks {
+		for _, p := range t.pods {
+			if !there[p.pod.Meta.UID] {
+				p.gone = true
+				t.look()
+			}
+		}
+	}
+}
+
+// seePod takes news of one pod.
+func (d *Driver) seePod(p *pod, gone bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	owner := p.Meta.Labels[ownerLabel]
+	if d.removed[owner] {
+		return
+	}
+	t := d.tasks[p.Meta.Labels[taskLabel]]
+	if t == nil || t.rec.UID != owner {
+		d.stray(owner, p, gone)
+		return
+	}
+	t.pods[p.Meta.Name] = &podSeen{pod: p, gone: gone}
+	t.look()
+	d.signal()
+}
+
+// stray keeps a pod whose Job is not known, for when it is. The caller holds d.mu.
+func (d *Driver) stray(owner string, p *pod, gone bool) {
+	if !gone {
+		if d.strays[owner] == nil {
+			d.strays[owner] = map[string]*pod{}
+		}
+		d.strays[owner][p.Meta.Name] = p
+		return
+	}
+	delete(d.strays[owner], p.Meta.Name)
+	if len(d.strays[owner]) == 0 {
+		delete(d.strays, owner)
+	}
+}
+
+// look has the tender look at the task now.
+func (t *task) look() {
+	select {
+	case t.nudge <- struct{}{}:
+	default:
+	}
+}
+
+// first is the pod whose log is the task's: the latest of the first rank.
+func (t *task) first() *podSeen {
+	var out *podSeen
+	for _, p := range t.pods {
+		if index(p.pod) == 0 && (out == nil || p.pod.Meta.Created.After(out.pod.Meta.Created)) {
+			out = p
+		}
+	}
+	return out
+}
+
+// index is the pod's number in its Job.
+func index(p *pod) int {
+	for _, text := range []string{p.Meta.Labels[indexLabel], p.Meta.Annotations[indexLabel]} { // the label since 1.28
+		if n, err := strconv.Atoi(text); err == nil {
+			return n
+		}
+	}
+	return 0
+}
+
+// byIndex are the pods that are alive, in order.
+func byIndex(all []podSight) []podSight {
+	out := slices.DeleteFunc(slices.Clone(all), func(p podSight) bool { return p.ended() })
+	slices.SortFunc(out, func(a, b podSight) int { return index(a.pod) - index(b.pod) })
+	return out
+}

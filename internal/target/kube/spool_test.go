@@ -1,0 +1,93 @@
+package kube
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A log that is read in pieces, by readers that die at any byte and lose the last of their marks, is the log.
+func TestASpoolIsWholeHoweverOftenItIsCut(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	var stamped, plain bytes.Buffer
+	when := t0
+	for i := range 300 {
+		if r.IntN(5) > 0 { // some lines share a time
+			when = when.Add(time.Duration(1 + r.IntN(1e9)))
+		}
+		line := strings.Repeat(string(rune('a'+i%26)), r.IntN(300)) + "\n"
+		if i%50 == 7 {
+			line = strings.Repeat("long", 40_000) + "\n"
+		}
+		fmt.Fprintf(&stamped, "%s %s", when.Format(time.RFC3339Nano), line)
+		plain.WriteString(line)
+	}
+	stamped.WriteString(when.Add(time.Second).Format(time.RFC3339Nano) + " no line end")
+	plain.WriteString("no line end")
+	dir := t.TempDir()
+	for range 200 {
+		cutCopy(t, dir, io.LimitReader(since(t, dir, stamped.Bytes()), int64(r.IntN(stamped.Len()))))
+		if r.IntN(4) == 0 { // the data reached the disk, the mark did not
+			if err := os.Remove(filepath.Join(dir, markFile)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	cutCopy(t, dir, since(t, dir, stamped.Bytes()))
+	got, err := os.ReadFile(filepath.Join(dir, logFile))
+	if err != nil || !bytes.Equal(got, plain.Bytes()) {
+		t.Errorf("the copy has %d bytes and differs from the %d that were written (%v)", len(got), plain.Len(), err)
+	}
+}
+
+// since is what the kubelet gives of a log: the lines from a second on.
+func since(t *testing.T, dir string, log []byte) io.Reader {
+	t.Helper()
+	s, err := openSpool(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	from := s.time.Truncate(time.Second)
+	for rest := log; len(rest) > 0; {
+		stamp, _, _ := bytes.Cut(rest, []byte(" "))
+		if when, err := time.Parse(time.RFC3339Nano, string(stamp)); err == nil && !when.Before(from) {
+			return bytes.NewReader(rest)
+		}
+		_, rest, _ = bytes.Cut(rest, []byte("\n"))
+	}
+	return strings.NewReader("")
+}
+
+func cutCopy(t *testing.T, dir string, r io.Reader) {
+	t.Helper()
+	s, err := openSpool(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	_ = s.copy(r) // it may be cut within a time
+}
+
+func TestASpoolNotesWhatTheNodeThrewAway(t *testing.T) {
+	dir := t.TempDir()
+	cutCopy(t, dir, strings.NewReader("2026-01-01T12:00:00Z one\n2026-01-01T12:00:01Z two\n"))
+	s, err := openSpool(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	if err := s.copy(strings.NewReader("2026-01-01T12:00:05Z five\n")); err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(filepath.Join(dir, logFile))
+	if err != nil || string(got) != "one\ntwo\nfive\n" || !s.lost {
+		t.Errorf("the copy is %q, lost %v (%v)", got, s.lost, err)
+	}
+}

@@ -1,0 +1,179 @@
+package kube
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/trainyard/trainyard"
+)
+
+// Start makes the task's objects. The Job is the last, and its name follows from the task: where it is, the task has begun.
+func (d *Driver) Start(ctx context.Context, t trainyard.Task) error {
+	if d.program.none() {
+		return trainyard.Invalid("there is no trainyard program for Linux here to send into pods; put trainyard-linux-amd64 beside %s", d.env.Program)
+	}
+	t, err := d.addressed(t)
+	if err != nil {
+		return err
+	}
+	p, err := d.newPlan(t)
+	if err != nil {
+		return err
+	}
+	k, err := d.claim(p)
+	if err != nil {
+		return err
+	}
+	defer k.op.Unlock()
+	d.mu.Lock()
+	begun := k.rec.UID != ""
+	d.mu.Unlock()
+	if begun {
+		return nil
+	}
+	if err := d.save(k, nil); err != nil {
+		return err
+	}
+	if err := d.makeParts(ctx, p); err != nil {
+		return err
+	}
+	j, err := d.makeJob(ctx, p)
+	if err != nil {
+		return err
+	}
+	return d.made(k, j)
+}
+
+// made notes that the task's Job is there: the task has begun.
+func (d *Driver) made(k *task, j *job) error {
+	d.mu.Lock()
+	k.added = time.Now()
+	if k.job == nil {
+		k.job = j
+	}
+	k.rec.UID = j.Meta.UID
+	d.adopt(k)
+	d.mu.Unlock()
+	if err := d.save(k, nil); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.tend(k)
+	d.signal()
+	return nil
+}
+
+// claim returns the task with its op lock held; release it.
+func (d *Driver) claim(p *plan) (*task, error) {
+	for {
+		d.mu.Lock()
+		if d.closed {
+			d.mu.Unlock()
+			return nil, errClosed
+		}
+		k := d.tasks[p.name]
+		if k == nil {
+			k = d.newTask(record{ID: p.task.ID, Name: p.name, Ranks: p.ranks(), Cached: p.cache != ""})
+		}
+		d.mu.Unlock()
+		k.op.Lock()
+		d.mu.Lock()
+		current := d.tasks[p.name] == k
+		d.mu.Unlock()
+		if current {
+			return k, nil
+		}
+		k.op.Unlock() // it was removed while we waited
+	}
+}
+
+// addressed is the task with the server where pods reach it.
+func (d *Driver) addressed(t trainyard.Task) (trainyard.Task, error) {
+	url := d.cfg.ServerURL
+	if url == "" {
+		url = d.env.Server
+	}
+	if t.CA == "" && d.env.CA != "" {
+		pem, err := os.ReadFile(d.env.CA)
+		if err != nil {
+			return t, fmt.Errorf("the certificate authority that tasks are to trust: %w", err)
+		}
+		t.CA = string(pem)
+	}
+	if url == "" || url == t.Server {
+		return t, nil
+	}
+	if t.Server != "" {
+		env := maps.Clone(t.Env)
+		for name, value := range env {
+			env[name] = strings.ReplaceAll(value, t.Server, url)
+		}
+		t.Env = env
+	}
+	t.Server = url
+	return t, nil
+}
+
+// makeParts makes what must be there before the Job, or leaves it if an earlier start got as far. They are given to the Job later, so
+// that they go with it.
+func (d *Driver) makeParts(ctx context.Context, p *plan) error {
+	secret, err := p.secret()
+	if err != nil {
+		return err
+	}
+	err = d.api.create(ctx, d.api.path(secrets), secret, nil)
+	if isThere(err) {
+		err = d.api.patch(ctx, d.api.path(secrets, p.name), object{"data": secret["data"]})
+	}
+	if err != nil {
+		return fmt.Errorf("make Secret %s: %w", p.name, err)
+	}
+	if !p.gang() {
+		return nil
+	}
+	if err := d.api.create(ctx, d.api.path(services), p.service(), nil); err != nil && !isThere(err) {
+		return fmt.Errorf("make Service %s: %w", p.name, err)
+	}
+	return nil
+}
+
+// makeJob makes the Job, or finds the one that an earlier start made.
+func (d *Driver) makeJob(ctx context.Context, p *plan) (*job, error) {
+	j := &job{}
+	err := d.api.create(ctx, d.api.path(jobs), p.job(), j)
+	if isThere(err) {
+		err = d.api.get(ctx, d.api.path(jobs, p.name), nil, j)
+	}
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("make Job %s: %w", p.name, err)
+	case j.Meta.Annotations[idAnnotation] != string(p.task.ID):
+		return nil, trainyard.Conflict("namespace %s has a Job %s that is not of task %q", d.api.namespace, p.name, p.task.ID)
+	case j.Meta.Deleted != nil:
+		return nil, trainyard.Conflict("Job %s is still being deleted", p.name)
+	}
+	return j, nil
+}
+
+// own makes the Secret and the Service go with the Job.
+func (d *Driver) own(ctx context.Context, t *task) error {
+	d.mu.Lock()
+	owner := object{"apiVersion": "batch/v1", "kind": "Job", "name": t.name, "uid": t.rec.UID}
+	gang := t.rec.Ranks > 1
+	d.mu.Unlock()
+	refs := object{"metadata": object{"ownerReferences": []object{owner}}}
+	if err := d.api.patch(ctx, d.api.path(secrets, t.name), refs); err != nil && !isMissing(err) {
+		return err
+	}
+	if gang {
+		if err := d.api.patch(ctx, d.api.path(services, t.name), refs); err != nil && !isMissing(err) {
+			return err
+		}
+	}
+	return d.save(t, func(r *record) { r.Owned = true })
+}

@@ -1,0 +1,187 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/url"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/trainyard/trainyard"
+)
+
+// haltPatience bounds how long Stop tries to tell a pod, before it has the pod deleted.
+const haltPatience = 5 * time.Second
+
+// Stop tells the program in every pod to end the user's process, which leaves the program time to store results. A pod that cannot be
+// told is deleted, with that time as its grace.
+func (d *Driver) Stop(ctx context.Context, id trainyard.TaskID, grace time.Duration) error {
+	d.mu.Lock()
+	t := d.tasks[d.nameOf(id)]
+	if t == nil || t.end != nil || t.rec.UID == "" {
+		d.mu.Unlock()
+		return nil
+	}
+	until := time.Now().Add(grace)
+	if t.rec.Stop == nil || until.Before(*t.rec.Stop) {
+		t.rec.Stop = &until
+	}
+	if t.sending != nil {
+		t.sending()
+	}
+	d.mu.Unlock()
+	t.op.Lock()
+	defer t.op.Unlock()
+	if err := d.save(t, nil); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	s := d.sight(t)
+	d.mu.Unlock()
+	var running []podSight
+	for _, p := range s.pods {
+		if c := p.container(); !p.ended() && (p.begun || c != nil && c.State.Running != nil) {
+			running = append(running, p)
+		}
+	}
+	if len(running) == 0 {
+		return d.stopEarly(ctx, t, s)
+	}
+	var wg sync.WaitGroup
+	errs := make([]error, len(running))
+	for i, p := range running {
+		wg.Go(func() { errs[i] = d.halt(ctx, p.Meta.Name, grace) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// stopEarly ends a task of which nothing runs: from here on nothing will, since nobody sends the program.
+func (d *Driver) stopEarly(ctx context.Context, t *task, s *sight) error {
+	if v := judge(s, time.Now()); v.end != nil {
+		return nil // the tender is about to say so
+	}
+	d.deletePods(ctx, s, 1)
+	return d.finish(t, &ending{Ended: time.Now(), Result: trainyard.Result{Class: trainyard.ClassCanceled, ExitCode: -1, Message: "ended before it began"}})
+}
+
+// halt tells one pod.
+func (d *Driver) halt(ctx context.Context, pod string, grace time.Duration) error {
+	bounded, cancel := context.WithTimeout(ctx, haltPatience)
+	defer cancel()
+	err := d.api.exec(bounded, pod, false, nil, io.Discard, haltScript, strconv.FormatInt(grace.Milliseconds(), 10))
+	if err == nil || ctx.Err() != nil || cameThrough(err) {
+		return ctx.Err()
+	}
+	d.env.Log.Info("the pod cannot be told to end, and is deleted", "pod", pod, "err", err)
+	seconds := int(math.Ceil(grace.Seconds())) + finishing
+	if err := d.api.remove(ctx, d.api.path(pods, pod), object{"gracePeriodSeconds": seconds}); err != nil {
+		return fmt.Errorf("end pod %s: %w", pod, err)
+	}
+	return nil
+}
+
+// Remove deletes the task's objects and waits until its pods are gone, so that it may be started anew.
+func (d *Driver) Remove(ctx context.Context, id trainyard.TaskID) error {
+	name := d.nameOf(id)
+	d.mu.Lock()
+	t := d.tasks[name]
+	if t != nil {
+		t.removing = true
+		if t.tender != nil {
+			t.tender()
+		}
+	}
+	d.mu.Unlock()
+	if t == nil {
+		return d.removeParts(ctx, name) // an earlier start may have left some
+	}
+	if t.done != nil {
+		<-t.done
+	}
+	t.op.Lock()
+	defer t.op.Unlock()
+	if err := d.removePods(ctx, name); err != nil {
+		return err
+	}
+	if err := d.removeParts(ctx, name); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(t.dir); err != nil {
+		return fmt.Errorf("remove task %q: %w", id, err)
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.tasks[name] == t {
+		delete(d.tasks, name)
+		delete(d.strays, t.rec.UID)
+		d.removed[t.rec.UID] = true
+	}
+	return nil
+}
+
+// removePods deletes the pods of a task and returns when nothing of them runs. A pod on a node that is away is taken off the list by
+// force: nobody can say what it does.
+func (d *Driver) removePods(ctx context.Context, name string) error {
+	asked := map[string]bool{}
+	from := time.Now()
+	for {
+		var p page[pod]
+		if err := d.api.get(ctx, d.api.path(pods), url.Values{"labelSelector": {taskLabel + "=" + name}}, &p); err != nil {
+			return fmt.Errorf("list the pods of %s: %w", name, err)
+		}
+		alive := 0
+		for _, one := range p.Items {
+			if (&podSight{pod: one}).ended() {
+				continue // the Job takes it along
+			}
+			alive++
+			grace := 1
+			if time.Since(from) > overdue && d.nodeAway(ctx, one.Spec.Node) {
+				grace = 0
+			} else if asked[one.Meta.UID] {
+				continue
+			}
+			asked[one.Meta.UID] = true
+			if err := d.api.remove(ctx, d.api.path(pods, one.Meta.Name), object{"gracePeriodSeconds": grace}); err != nil {
+				return fmt.Errorf("delete pod %s: %w", one.Meta.Name, err)
+			}
+		}
+		if alive == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(min(100*time.Millisecond+time.Since(from)/10, time.Second)):
+		}
+	}
+}
+
+// removeParts deletes what is left of a task, the Job last, and returns when it is gone.
+func (d *Driver) removeParts(ctx context.Context, name string) error {
+	for _, kind := range []string{secrets, services, jobs} {
+		if err := d.api.remove(ctx, d.api.path(kind, name), object{"propagationPolicy": "Background"}); err != nil {
+			return fmt.Errorf("delete %s %s: %w", kind, name, err)
+		}
+	}
+	for {
+		err := d.api.get(ctx, d.api.path(jobs, name), nil, nil)
+		if isMissing(err) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("look whether Job %s is gone: %w", name, err)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}

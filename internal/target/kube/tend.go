@@ -1,0 +1,302 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// tend has somebody look after the task until it has ended. The caller holds d.mu.
+func (d *Driver) tend(t *task) {
+	if t.tender != nil || t.end != nil || t.removing || d.closed {
+		return
+	}
+	ctx, cancel := context.WithCancel(d.ctx)
+	t.tender, t.done = cancel, make(chan struct{})
+	d.members.Go(func() {
+		defer close(t.done)
+		(&tender{Driver: d, task: t}).run(ctx)
+	})
+}
+
+// tender looks after one task: it sends the program, copies the log, notes the end.
+type tender struct {
+	*Driver
+	task   *task
+	log    *follower
+	asked  time.Time // when the cluster's events were last read
+	tries  int       // to send, in a row
+	wait   time.Time // until which not to send again
+	killed time.Time // when the pods were last deleted since the task outlived its grace
+
+	taken   time.Time // when a node was seen to have taken the pod on
+	guessed int       // how often it was tried since
+}
+
+// run looks whenever something was heard of the task, and now and then in any case.
+func (d *tender) run(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	defer func() {
+		if d.log != nil {
+			d.log.stop()
+		}
+	}()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.task.nudge:
+		case <-timer.C:
+		}
+		if d.fresh(365*24*time.Hour) == nil && d.step(ctx) {
+			return
+		}
+		timer.Reset(d.pause())
+	}
+}
+
+// pause is how long to wait for news.
+func (d *tender) pause() time.Duration {
+	if wait := time.Until(d.wait); wait > 0 && wait < tick {
+		return wait
+	}
+	return tick
+}
+
+// step does what there is to do now, and says whether the task has ended.
+func (d *tender) step(ctx context.Context) (over bool) {
+	now := time.Now()
+	d.mu.Lock()
+	t, s := d.task, d.sight(d.task)
+	owned, first, stop := t.rec.Owned, t.first(), t.rec.Stop
+	d.mu.Unlock()
+	v := judge(s, now)
+	if !owned && v.end == nil {
+		if err := d.own(ctx, t); err != nil {
+			d.env.Log.Warn("give the task's Secret to its Job", "task", t.id, "err", err)
+		}
+	}
+	if d.log == nil && first != nil && hasLog(first.pod) {
+		d.follow(ctx, first.pod.Meta.Name)
+	}
+	switch {
+	case v.end != nil:
+		return d.over(ctx, s, v.end)
+	case v.ready && now.After(d.wait):
+		d.begin(ctx, s, false)
+	case v.early && d.mayGuess(now):
+		d.begin(ctx, s, true)
+	}
+	d.listen(ctx, s, v, now)
+	d.lookForLost(ctx, s, now)
+	if stop != nil && now.After(stop.Add((finishing+10)*time.Second)) && now.Sub(d.killed) > 30*time.Second {
+		d.killed = now
+		d.deletePods(ctx, s, 1)
+	}
+	return false
+}
+
+// hasLog says whether a pod's container has begun, so that it may have written.
+func hasLog(p *pod) bool {
+	c := p.container()
+	return c != nil && (c.State.Running != nil || c.State.Terminated != nil)
+}
+
+// over waits for the last of the log and writes the end down.
+func (d *tender) over(ctx context.Context, s *sight, e *ending) bool {
+	if d.log != nil {
+		gone := slices.ContainsFunc(s.pods, func(p podSight) bool { return p.gone || p.lost || p.Meta.Deleted != nil })
+		d.log.finish(ctx, gone)
+		if note := d.log.missing(s); note != "" {
+			e.Warnings = append(slices.Clone(e.Warnings), note)
+		}
+	}
+	if ctx.Err() != nil {
+		return true
+	}
+	if err := d.finish(d.task, e); err != nil {
+		d.env.Log.Warn("task has ended", "task", d.task.id, "err", err)
+		return false
+	}
+	d.deletePods(ctx, s, 1) // of an end that is our own verdict some may live
+	return true
+}
+
+// guesses are how long after its node took a pod on it is tried whether the program can be sent. The kubelet tells within a second or two
+// that a container runs, and it has run for half of that by then.
+var guesses = []time.Duration{250 * time.Millisecond, 400 * time.Millisecond, 550 * time.Millisecond, 750 * time.Millisecond,
+	time.Second, 1400 * time.Millisecond, 2 * time.Second, 3 * time.Second}
+
+// mayGuess says whether now is a time to try, and sets the time of the next.
+func (d *tender) mayGuess(now time.Time) bool {
+	if d.taken.IsZero() {
+		d.taken = now
+	}
+	if d.guessed >= len(guesses) {
+		return false
+	}
+	if at := d.taken.Add(guesses[d.guessed]); now.Before(at) {
+		d.wait = at
+		return false
+	}
+	d.guessed++
+	if d.guessed < len(guesses) {
+		d.wait = d.taken.Add(guesses[d.guessed])
+	}
+	return true
+}
+
+// begin sends the program into every pod that has not got it. A gang's pods get each other's addresses with it. A guess may well fail.
+func (d *tender) begin(ctx context.Context, s *sight, guess bool) {
+	t := d.task
+	t.op.Lock()
+	defer t.op.Unlock()
+	if guess {
+		select {
+		case d.guessing <- struct{}{}:
+			defer func() { <-d.guessing }()
+		default:
+			return // there is work enough without
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, sendPatience)
+	defer cancel()
+	d.mu.Lock()
+	wanted := t.rec.Stop == nil && t.end == nil && !t.removing
+	t.sending = cancel
+	d.mu.Unlock()
+	if !wanted {
+		return
+	}
+	err := d.beginPods(ctx, s, guess)
+	if guess {
+		return
+	}
+	d.tries++
+	if err == nil {
+		d.tries = 0
+	} else if ctx.Err() == nil {
+		d.wait = time.Now().Add(min(time.Duration(d.tries)*200*time.Millisecond, 5*time.Second))
+		d.env.Log.Warn("send the program", "task", t.id, "try", d.tries, "err", err)
+	}
+}
+
+// beginPods sends the program into every pod that has not got it.
+func (d *tender) beginPods(ctx context.Context, s *sight, guess bool) error {
+	alive := byIndex(s.pods)
+	var hosts []string
+	for i, p := range alive {
+		if s.ranks > 1 {
+			name := hostname(s.name, i)
+			hosts = append(hosts, fmt.Sprintf("%s %s.%s %s", p.Status.IP, name, s.name, name))
+		}
+	}
+	var wg sync.WaitGroup
+	errs := make([]error, len(alive))
+	for i, p := range alive {
+		if !p.begun {
+			wg.Go(func() { errs[i] = d.beginPod(ctx, p.pod, strings.Join(hosts, "\n"), guess) })
+		}
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// sendPatience bounds the sending of the program to all pods of a task.
+const sendPatience = 10 * time.Minute
+
+func (d *tender) beginPod(ctx context.Context, p *pod, hosts string, guess bool) error {
+	from := time.Now()
+	if err := d.send(ctx, p.Meta.Name, hosts, guess); err != nil {
+		return err
+	}
+	d.env.Log.Debug("program sent", "task", d.task.id, "pod", p.Meta.Name, "took", time.Since(from), "guess", d.guessed)
+	err := d.save(d.task, func(r *record) { r.Begun[p.Meta.UID] = true })
+	d.signal()
+	return err
+}
+
+// said are events that the status tells better, or that say nothing of why a task waits.
+var said = []string{"FailedScheduling", "MissingClusterDNS", "Failed", "BackOff", "InspectFailed"}
+
+// listen reads the cluster's events of a task that waits without the status saying why: quotas, admission, disks.
+func (d *tender) listen(ctx context.Context, s *sight, v verdict, now time.Time) {
+	if v.state != "staging" || s.job == nil || now.Sub(s.job.Meta.Created) < 3*time.Second || now.Sub(d.asked) < 5*time.Second {
+		return
+	}
+	d.asked = now
+	uid := s.job.Meta.UID
+	for _, p := range s.pods {
+		if !p.ended() {
+			uid = p.Meta.UID
+		}
+	}
+	var p page[event]
+	if err := d.api.get(ctx, d.api.path(events), url.Values{"fieldSelector": {"involvedObject.uid=" + uid}}, &p); err != nil {
+		d.env.Log.Debug("read events", "task", d.task.id, "err", err)
+		return
+	}
+	words, last := "", time.Time{}
+	for _, e := range p.Items {
+		when := e.Last
+		if when.IsZero() {
+			when = e.Time
+		}
+		if e.Type == "Warning" && !slices.Contains(said, e.Reason) && !when.Before(last) {
+			words, last = e.Message, when
+		}
+	}
+	d.mu.Lock()
+	changed := d.task.words != words
+	d.task.words = words
+	d.mu.Unlock()
+	if changed {
+		d.signal()
+	}
+}
+
+// overdue is how long after it should have been gone a pod is looked for on its node.
+const overdue = 20 * time.Second
+
+// lookForLost finds pods that were to be gone and whose node is not there to say that they are.
+func (d *tender) lookForLost(ctx context.Context, s *sight, now time.Time) {
+	for _, p := range s.pods {
+		if p.ended() || p.Meta.Deleted == nil || now.Before(p.Meta.Deleted.Add(overdue)) || !d.nodeAway(ctx, p.Spec.Node) {
+			continue
+		}
+		d.mu.Lock()
+		if seen := d.task.pods[p.Meta.Name]; seen != nil {
+			seen.lost = true
+		}
+		d.mu.Unlock()
+		d.task.look()
+	}
+}
+
+// nodeAway says whether a node is gone or does not answer. Without the right to look it is taken to be away.
+func (d *Driver) nodeAway(ctx context.Context, name string) bool {
+	if name == "" {
+		return true
+	}
+	var n node
+	err := d.api.get(ctx, d.api.path(nodes, name), nil, &n)
+	return isMissing(err) || isForbidden(err) || err == nil && !n.ready()
+}
+
+// deletePods has the pods that are alive ended after grace seconds.
+func (d *Driver) deletePods(ctx context.Context, s *sight, grace int) {
+	for _, p := range s.pods {
+		if p.ended() {
+			continue
+		}
+		if err := d.api.remove(ctx, d.api.path(pods, p.Meta.Name), object{"gracePeriodSeconds": grace}); err != nil {
+			d.env.Log.Warn("delete pod", "pod", p.Meta.Name, "err", err)
+		}
+	}
+}

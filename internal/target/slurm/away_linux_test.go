@@ -1,0 +1,152 @@
+package slurm
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/slurm"
+)
+
+// Slurm forgets jobs that have ended. What it said of them is remembered here, and what it did not say is not made up.
+func TestJobThatSlurmHasForgotten(t *testing.T) {
+	s := lab(t)
+	d := open(t, s, t.TempDir())
+	task := makeTask(t, "forgotten", "sleep 600", 1)
+	start(t, d, task)
+	running(t, d, task.ID)
+	job := jobOf(d, task.ID)
+	d.mu.Lock()
+	it := d.tasks[task.ID.Dir()]
+	it.rec.Mark, it.job = "never-was"+d.suffix, "999999"
+	d.mu.Unlock()
+	o := ended(t, d, task.ID)
+	if o.Result.Class != trainyard.ClassNodeLost || !strings.Contains(o.Result.Message, "does not know job") {
+		t.Errorf("result is %+v", *o.Result)
+	}
+	command(t, s, "scancel", "--signal=KILL", "--batch", job)
+}
+
+// A controller that loses its state gives numbers out again. The job that has ours now is none of our business.
+func TestNumberThatAnotherJobHasNow(t *testing.T) {
+	s := lab(t)
+	d := open(t, s, t.TempDir())
+	task := makeTask(t, "renumbered", "sleep 600", 1)
+	start(t, d, task)
+	running(t, d, task.ID)
+	other := strings.TrimSpace(command(t, s, "sbatch", "--parsable", "--output=/dev/null", "--wrap=exec sleep 600"))
+	t.Cleanup(func() { command(t, s, "scancel", other) })
+	until(t, time.Minute, "the other job runs", func() bool {
+		return strings.Contains(command(t, s, "squeue", "-h", "--jobs="+other, "-o%T"), "RUNNING")
+	}, func() string { return "waiting" })
+	d.mu.Lock()
+	it := d.tasks[task.ID.Dir()]
+	it.job = other
+	d.mu.Unlock()
+	poke(d.changed)
+	<-d.Changed()
+	if err := d.Stop(t.Context(), task.ID, 0); err != nil {
+		t.Fatal(err)
+	}
+	<-d.Changed() // comes when all that Stop does was done once
+	third := strings.TrimSpace(command(t, s, "sbatch", "--parsable", "--output=/dev/null", "--wrap=true"))
+	until(t, time.Minute, "a job that came later is over", func() bool { // by then the signal would have had its effect
+		return strings.Contains(command(t, s, "squeue", "-h", "--states=all", "--jobs="+third, "-o%T"), "COMPLETED")
+	}, func() string { return "not over" })
+	if got := command(t, s, "squeue", "-h", "--jobs="+other, "-o%T"); got != "RUNNING\n" {
+		t.Errorf("the other job is %s", got)
+	}
+}
+
+// slurmctld is ended in the middle of a job, and started again later.
+func TestControllerAwayInTheMiddleOfAJob(t *testing.T) {
+	s := lab(t)
+	d := open(t, s, t.TempDir())
+	goes, waits := makeTask(t, "goes-on", "until test -e go; do sleep 0.05; done; exit 4", 1), makeTask(t, "later", "echo late", 1)
+	killed := makeTask(t, "killed-meanwhile", "sleep 600", 1)
+	start(t, d, goes)
+	start(t, d, killed)
+	running(t, d, goes.ID)
+	running(t, d, killed.ID)
+	saved := filepath.Join(filepath.Dir(filepath.Dir(s.ConfPath)), "state", "job_state")
+	now := time.Now()
+	until(t, time.Minute, "slurmctld has saved its state", func() bool { // what it has not saved it forgets
+		info, err := os.Stat(saved)
+		return err == nil && info.ModTime().After(now)
+	}, func() string { return "not saved" })
+	back := stopController(t, s)
+	if _, err := d.Observe(t.Context()); err == nil { // it may have been asked just now
+		until(t, time.Minute, "the list fails", func() bool { _, err := d.Observe(t.Context()); return err != nil }, func() string { return "whole" })
+	}
+	if err := os.WriteFile(filepath.Join(goes.Run.Dir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	start(t, d, waits) // it is accepted
+	if err := d.Stop(t.Context(), killed.ID, 0); err != nil {
+		t.Errorf("stop: %v", err)
+	}
+	back()
+	if o := ended(t, d, goes.ID); o.Result.Class != trainyard.ClassUser || o.Result.ExitCode != 4 {
+		t.Errorf("result is %+v", *o.Result)
+	}
+	if o := ended(t, d, killed.ID); o.Result.Class != trainyard.ClassCanceled {
+		t.Errorf("result is %+v", *o.Result)
+	}
+	if o := ended(t, d, waits.ID); o.Result.Class != trainyard.ClassOK || logOf(t, d, waits.ID) != "late\n" {
+		t.Errorf("result is %+v", *o.Result)
+	}
+}
+
+// stopController kills slurmctld as a crash would, and returns what starts it again.
+func stopController(t *testing.T, s slurm.Settings) (back func()) {
+	t.Helper()
+	dir := filepath.Dir(filepath.Dir(s.ConfPath))
+	data, err := os.ReadFile(filepath.Join(dir, "run", "slurmctld.pid"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(data)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	started := false
+	back = func() {
+		if started {
+			return
+		}
+		started = true
+		out, err := os.OpenFile(filepath.Join(dir, "log", "slurmctld.out"), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer out.Close()
+		path, err := exec.LookPath("slurmctld")
+		if err != nil {
+			path = "/usr/sbin/slurmctld"
+		}
+		cmd := exec.Command(path, "-D", "-f", s.ConfPath) // it stays for the tests that follow, and for down.sh to end
+		cmd.Stdout, cmd.Stderr, cmd.Env = out, out, append(os.Environ(), "SLURM_CONF="+s.ConfPath)
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		_ = cmd.Process.Release()
+		until(t, time.Minute, "slurmctld answers", func() bool {
+			_, err := s.Client().Queue(context.Background())
+			return err == nil
+		}, func() string { return fmt.Sprint("silent; see ", dir) })
+	}
+	t.Cleanup(back)
+	return back
+}

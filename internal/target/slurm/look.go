@@ -1,0 +1,299 @@
+package slurm
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/slurm"
+)
+
+const (
+	soon   = time.Second           // how old what Slurm said may be while tasks wait or are being ended
+	later  = 5 * time.Second       // and while all of them run
+	share  = 20                    // and at least so many times as long as Slurm takes to answer
+	orphan = 30 * time.Second      // how long a job whose task is gone may take to end
+	peek   = 50 * time.Millisecond // how often the signs are looked at
+)
+
+// view is what Slurm last said, and when. Guarded by Driver.looking.
+type view struct {
+	asked   time.Time     // when the question was put; zero if none was
+	took    time.Duration // until the answer
+	err     error
+	strange map[string]time.Time // jobs of ours without a task, and when each was first seen
+}
+
+// look brings what is known of all tasks up to date.
+func (d *Driver) look(ctx context.Context) error {
+	d.looking.Lock()
+	defer d.looking.Unlock()
+	if _, err := d.signs(); err != nil {
+		return err
+	}
+	if err := d.judgeAll(ctx); err != nil {
+		return err
+	}
+	most, need := d.patience()
+	if !need {
+		return nil
+	}
+	if d.view.err == nil {
+		most = max(most, share*d.view.took)
+	}
+	if time.Since(d.view.asked) < most {
+		return d.view.err
+	}
+	if err := d.ask(ctx); err != nil {
+		return err
+	}
+	if _, err := d.signs(); err != nil { // an end that Slurm knows of has left its signs by now
+		return err
+	}
+	return d.judgeAll(ctx)
+}
+
+// patience is how old what Slurm said may be; need is false if it need not be asked at all.
+func (d *Driver) patience() (most time.Duration, need bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	most = later
+	for _, t := range d.tasks {
+		switch {
+		case t.ending != nil || t.began && t.job == "":
+		case !t.began: // of an agent that died, perhaps
+			if t.rec.Mark != "" && d.view.asked.IsZero() {
+				need, most = true, 0
+			}
+		case t.running.IsZero() || !t.over.IsZero() || t.stop != nil || t.missed > 0 || t.seen.Ended():
+			need, most = true, min(most, soon)
+		default:
+			need = true
+		}
+	}
+	return most, need
+}
+
+// ask asks Slurm for all our jobs and takes note of what it says.
+func (d *Driver) ask(ctx context.Context) error {
+	asked := time.Now()
+	jobs, err := d.client.Queue(ctx)
+	if err != nil && ctx.Err() != nil {
+		return ctx.Err() // which says nothing of Slurm
+	}
+	d.view.asked, d.view.took, d.view.err = asked, time.Since(asked), err
+	if err != nil {
+		return err
+	}
+	byName := make(map[string]slurm.Job, len(jobs))
+	for _, j := range jobs {
+		if have, twice := byName[j.Name]; strings.HasSuffix(j.Name, d.suffix) && (!twice || have.Ended()) {
+			byName[j.Name] = j
+		}
+	}
+	d.mu.Lock()
+	tasks := make([]*task, 0, len(d.tasks))
+	for _, t := range d.tasks {
+		tasks = append(tasks, t)
+	}
+	d.mu.Unlock()
+	for _, t := range tasks {
+		d.apply(t, byName, asked)
+	}
+	d.clear(ctx, byName, asked)
+	return nil
+}
+
+// apply takes note of what Slurm says of one task, and takes it out of byName.
+func (d *Driver) apply(t *task, byName map[string]slurm.Job, asked time.Time) {
+	d.mu.Lock()
+	j, found := byName[t.rec.Mark]
+	delete(byName, t.rec.Mark)
+	lost := !t.began && t.ending == nil
+	switch {
+	case t.job == "":
+	case found:
+		t.seen, t.missed = j, 0
+		if j.ID != t.job && !j.Ended() {
+			t.job = j.ID // two were made; the one that has ended ran nothing
+		}
+	case asked.After(t.since):
+		t.missed++
+	}
+	d.mu.Unlock()
+	if !lost || !found && d.claim(t) == "" || !t.op.TryLock() { // who holds it starts or removes it, and looks for itself
+		return
+	}
+	defer t.op.Unlock()
+	d.mu.Lock()
+	lost = !t.began && t.rec.Mark != "" && !t.gone
+	d.mu.Unlock()
+	if !lost {
+		return
+	}
+	job := j.ID
+	if !found {
+		job = d.claim(t)
+	}
+	d.env.Log.Info("found the job of an agent that died", "task", t.id, "job", job)
+	if err := d.number(t, job); err != nil {
+		d.env.Log.Warn("the number of a job could not be written down", "task", t.id, "job", job, "err", err)
+	}
+	d.mu.Lock()
+	t.seen = j
+	stopped := t.stop != nil
+	d.mu.Unlock()
+	if stopped {
+		d.tend(t)
+	}
+}
+
+// clear ends jobs of ours whose tasks are gone. They had time to end by themselves.
+func (d *Driver) clear(ctx context.Context, left map[string]slurm.Job, now time.Time) {
+	strange := map[string]time.Time{}
+	for _, j := range left {
+		if j.Ended() || j.State == slurm.Completing {
+			continue
+		}
+		since, known := d.view.strange[j.ID]
+		if !known {
+			since = now
+		}
+		strange[j.ID] = since
+		if now.Sub(since) > orphan {
+			d.env.Log.Warn("cancel a job whose task is gone", "job", j.ID, "name", j.Name)
+			if err := d.client.Cancel(ctx, slurm.Ref{ID: j.ID, Name: j.Name}); err != nil {
+				d.env.Log.Warn("cancel a job whose task is gone", "job", j.ID, "err", err)
+			}
+		}
+	}
+	d.view.strange = strange
+}
+
+// signs reads what tasks have left since the last look, and says whether there was any.
+func (d *Driver) signs() (news bool, err error) {
+	dir := filepath.Join(d.base, signsFolder)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return false, err
+	}
+	for _, e := range entries {
+		dot := strings.LastIndexByte(e.Name(), '.')
+		if dot < 0 {
+			continue
+		}
+		name, part := e.Name()[:dot], e.Name()[dot+1:]
+		rank, err := strconv.Atoi(part)
+		if err != nil && part != beginSign {
+			continue // on its way to its name
+		}
+		d.mu.Lock()
+		t := d.tasks[name]
+		known := t != nil && (t.ending != nil || part == beginSign && !t.running.IsZero() || part != beginSign && t.has(rank))
+		d.mu.Unlock()
+		switch {
+		case known:
+		case t == nil:
+			_ = os.Remove(filepath.Join(dir, e.Name())) // of a task that was removed while its program wrote
+		default:
+			read, err := d.sighted(t, filepath.Join(dir, e.Name()), part, rank)
+			if err != nil {
+				return news, err
+			}
+			news = news || read
+		}
+	}
+	return news, nil
+}
+
+func (t *task) has(rank int) bool {
+	_, ok := t.ends[rank]
+	return ok
+}
+
+// sighted takes note of one sign. It says false if it is not whole yet.
+func (d *Driver) sighted(t *task, path, part string, rank int) (bool, error) {
+	if part == beginSign {
+		info, err := os.Stat(path)
+		if err != nil {
+			return false, missing(err)
+		}
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		t.running = info.ModTime()
+		return true, nil
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return false, missing(err)
+	}
+	var end trainyard.TaskEnd
+	if json.Unmarshal(data, &end) != nil {
+		return false, nil
+	}
+	if end.Result.Class == "" {
+		return false, nil
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if t.ends[rank] = end; len(t.ends) >= t.rec.ranks() && t.over.IsZero() {
+		t.over = time.Now()
+	}
+	return true, nil
+}
+
+// missing is nil for a file that went while we looked.
+func missing(err error) error {
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// watch looks for signs while there are tasks, and tells the agent of news. A folder on a network file system tells nobody when it
+// changes, so it is looked at; that is one small call however many tasks there are.
+func (d *Driver) watch() {
+	var last time.Time
+	for {
+		tick := time.NewTimer(peek)
+		if !d.live() {
+			tick.Reset(time.Hour)
+		}
+		select {
+		case <-d.life.Done():
+			tick.Stop()
+			return
+		case <-d.kick:
+		case <-tick.C:
+		}
+		tick.Stop()
+		info, err := os.Stat(filepath.Join(d.base, signsFolder))
+		if err != nil || info.ModTime().Equal(last) && time.Since(last) > time.Second { // a clock may be coarse
+			continue
+		}
+		last = info.ModTime()
+		if news, err := d.signs(); err != nil {
+			d.env.Log.Warn("look for what tasks left", "err", err)
+		} else if news {
+			d.signal()
+		}
+	}
+}
+
+// live says whether any task has not ended.
+func (d *Driver) live() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, t := range d.tasks {
+		if t.ending == nil {
+			return true
+		}
+	}
+	return false
+}

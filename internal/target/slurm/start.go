@@ -1,0 +1,255 @@
+package slurm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/slurm"
+)
+
+// maxSubmits is how many sbatch may run at once: enough to keep a controller busy, few enough not to flood it.
+const maxSubmits = 8
+
+// timeSlack is added to a task's own time limit for Slurm's: bringing code and data and storing results happen in the job, too.
+const timeSlack = 30 * time.Minute
+
+// Start hands the task to Slurm. If Slurm cannot be reached the task is accepted all the same, and handed over when it can.
+func (d *Driver) Start(ctx context.Context, task trainyard.Task) error {
+	t, err := d.acquire(task.ID, true)
+	if err != nil {
+		return err
+	}
+	drop := false
+	defer func() { d.release(t, drop) }()
+	d.mu.Lock()
+	began, found := t.began, t.rec.Mark != ""
+	d.mu.Unlock()
+	if began {
+		return nil
+	}
+	d.at("begin")
+	if !found {
+		if err := d.lay(t, task); err != nil {
+			drop = true
+			return fmt.Errorf("start task %q: %w", task.ID, err)
+		}
+	}
+	d.at("written")
+	err = d.submit(ctx, t, found)
+	switch {
+	case err == nil:
+	case slurm.Away(err) && d.life.Err() == nil && ctx.Err() == nil:
+		d.env.Log.Warn("Slurm does not take a task", "task", t.id, "err", err)
+		d.mu.Lock()
+		t.began, t.waits = true, err.Error()
+		d.mu.Unlock()
+		d.spawn(func() { d.submitLater(t) })
+	case errors.Is(err, context.Canceled):
+		return err // whoever comes next finds the folder
+	default:
+		drop = true
+		if err := d.discard(t); err != nil {
+			d.env.Log.Warn("clear away a task that Slurm refused", "task", t.id, "err", err)
+		}
+		return fmt.Errorf("start task %q: %w", task.ID, err)
+	}
+	poke(d.kick)
+	return nil
+}
+
+func (d *Driver) at(step string) {
+	if d.step != nil {
+		d.step(step)
+	}
+}
+
+// lay makes a new task's folder.
+func (d *Driver) lay(t *task, task trainyard.Task) error {
+	if task.Run.Dir != "" { // it was staged all the same
+		if _, err := os.Stat(task.Run.Dir); err != nil {
+			return fmt.Errorf("its folder is not there: %w", err)
+		}
+	}
+	rec := record{Task: task, Mark: t.name + "." + slurm.Random(3) + d.suffix}
+	rec.Hi = max(rec.Hi, rec.Lo+1)
+	if limit := task.Resources.MemoryMB; limit > 0 && !d.holdsMemory() {
+		rec.Note = fmt.Sprintf("memory limit of %d MB is not held: Slurm is set up not to (ConstrainRAMSpace)", limit)
+	}
+	d.mu.Lock()
+	t.rec = rec
+	d.mu.Unlock()
+	return d.create(t)
+}
+
+// holdsMemory says whether Slurm ends what uses more memory than it asked for. If Slurm cannot be asked it says yes, and asks again.
+func (d *Driver) holdsMemory() bool {
+	d.limits.Lock()
+	defer d.limits.Unlock()
+	if d.holds == nil {
+		holds, err := d.client.HoldsMemory(d.life)
+		if err != nil {
+			return true
+		}
+		d.holds = &holds
+	}
+	return *d.holds
+}
+
+// submit gives the task to Slurm and writes down the number of its job. search is for a task that may have been given before.
+func (d *Driver) submit(ctx context.Context, t *task, search bool) error {
+	select {
+	case d.submits <- struct{}{}:
+		defer func() { <-d.submits }()
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-d.life.Done():
+		return errClosed
+	}
+	job := ""
+	if search {
+		jobs, err := d.client.Queue(d.life, t.rec.Mark)
+		if err != nil {
+			return err
+		}
+		for _, j := range jobs {
+			if j.Name == t.rec.Mark {
+				job = j.ID
+			}
+		}
+		if job == "" {
+			job = d.claim(t)
+		}
+		d.mu.Lock()
+		stopped := t.stop != nil
+		d.mu.Unlock()
+		if job == "" && stopped {
+			return errStopped
+		}
+	}
+	if job == "" {
+		var err error
+		if job, err = d.client.Submit(d.life, d.batch(t)); err != nil { // not ctx: half a submission helps nobody
+			return err
+		}
+	}
+	d.at("submitted")
+	if err := d.number(t, job); err != nil {
+		d.env.Log.Warn("the number of a job could not be written down; it is found by its name", "task", t.id, "job", job, "err", err)
+	}
+	d.at("recorded")
+	d.mu.Lock()
+	stopped := t.stop != nil
+	d.mu.Unlock()
+	if stopped {
+		d.tend(t)
+	}
+	return nil
+}
+
+var errStopped = errors.New("stopped before Slurm took it")
+
+// claim is the number of the job whose script has begun; "" if none has.
+func (d *Driver) claim(t *task) string {
+	text, err := os.ReadFile(d.sign(t.name) + "." + beginSign)
+	if err != nil {
+		return ""
+	}
+	job, _, _ := strings.Cut(string(text), ".")
+	return job
+}
+
+// submitLater tries until Slurm takes the task or refuses it, or nobody wants it any more.
+func (d *Driver) submitLater(t *task) {
+	for pause := time.Second; ; pause = min(2*pause, 15*time.Second) {
+		select {
+		case <-d.life.Done():
+			return
+		case <-t.done:
+			return
+		case <-t.nudge: // it is to stop; that is seen below
+		case <-time.After(pause):
+		}
+		t.op.Lock()
+		d.mu.Lock()
+		over := t.gone || t.ending != nil || t.job != ""
+		d.mu.Unlock()
+		if over {
+			t.op.Unlock()
+			return
+		}
+		err := d.submit(d.life, t, true)
+		switch {
+		case err == nil:
+			poke(d.kick)
+			d.signal()
+		case errors.Is(err, errStopped):
+			d.conclude(t, &ending{Ended: time.Now(), Result: trainyard.Result{Class: trainyard.ClassCanceled, ExitCode: -1, Message: err.Error()}})
+		case slurm.Away(err) || d.life.Err() != nil:
+			d.mu.Lock()
+			t.waits = err.Error()
+			d.mu.Unlock()
+		default:
+			d.conclude(t, &ending{Ended: time.Now(), Result: trainyard.Result{Class: trainyard.ClassStart, ExitCode: -1, Message: err.Error()}})
+		}
+		t.op.Unlock()
+	}
+}
+
+// batch is what a task asks of Slurm. What it may use it may use on each of its nodes.
+func (d *Driver) batch(t *task) slurm.Batch {
+	task := &t.rec.Task
+	b := slurm.Batch{
+		Script: d.script(t), Name: t.rec.Mark, Dir: d.path(t.name, ""), Output: d.path(t.name, slurmFile),
+		Nodes: t.rec.ranks(), CPUs: cpus(task), MemoryMB: task.Resources.MemoryMB, GPUs: task.Resources.GPUs,
+		Args: d.settings.Args(), Hold: d.lock,
+	}
+	if task.Timeout > 0 && d.settings.TimeLimit == "" {
+		b.Time = task.Timeout + task.Grace + timeSlack
+	}
+	return b
+}
+
+func cpus(task *trainyard.Task) int { return int(math.Ceil(task.Resources.CPUs)) }
+
+// script is the task's batch script. A single node's program takes the script's place, so that it gets Slurm's signals itself; on more
+// nodes srun starts one on each, whose standard output is a file there, not a stream through the first. What programs
+// say of themselves goes to the job's own file.
+func (d *Driver) script(t *task) string {
+	task := &t.rec.Task
+	sign, file, log := slurm.Quote(d.sign(t.name)), slurm.Quote(d.path(t.name, taskFile)), slurm.Quote(d.path(t.name, logFile))
+	var b strings.Builder
+	b.WriteString(d.settings.Head())
+	fmt.Fprintf(&b, "# Task %q. Whoever makes the file first runs it; no other job ever does.\n", t.id)
+	fmt.Fprintf(&b, "task=%s claim=%s.%s me=$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0} have=\n", file, sign, beginSign)
+	b.WriteString("set -C\n" + `if [ ! -e "$task" ] || ! { echo "$me" >"$claim"; } 2>/dev/null && ! { read -r have <"$claim" && [ "$have" = "$me" ]; } 2>/dev/null; then` + "\n" +
+		`	echo "job $SLURM_JOB_ID leaves: job ${have:-none} has run the task, or it is gone" >&2; exit 0` + "\nfi\nset +C\n")
+	given := strings.Join(task.Hosts, ",")
+	if t.rec.ranks() == 1 {
+		place := ""
+		if t.rec.Nodes > 1 {
+			place = fmt.Sprintf(" --rank %d --hosts %s", t.rec.Lo, slurm.Quote(given))
+		}
+		fmt.Fprintf(&b, "exec %s task --file %s --result %s.0%s </dev/null >>%s\n", slurm.Quote(d.program), file, sign, place, log)
+		return b.String()
+	}
+	if t.rec.ranks() == t.rec.Nodes || given == "" { // Slurm has just chosen them; their addresses, or their names
+		b.WriteString(`hosts=$(scontrol --oneliner show node "$SLURM_JOB_NODELIST" | sed -n 's/.* NodeAddr=\([^ ]*\) .*/\1/p' | paste -sd, -)` + "\n" +
+			`[ -n "$hosts" ] || hosts=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | paste -sd, -)` + "\n")
+	} else {
+		fmt.Fprintf(&b, "hosts=%s\n", slurm.Quote(given))
+	}
+	b.WriteString("exec srun --kill-on-bad-exit=0 --wait=0 --input=none --mpi=none --cpu-bind=none")
+	if n := cpus(task); n > 0 {
+		fmt.Fprintf(&b, " --cpus-per-task=%d", n) // srun does not take it from sbatch
+	}
+	b.WriteString(` bash -c 'exec "$0" task --file "$1" --result "$2.$SLURM_PROCID" --rank $(($3 + SLURM_PROCID)) --hosts "$4" ` +
+		`</dev/null >>"$5.$SLURM_PROCID"' `)
+	fmt.Fprintf(&b, "%s %s %s %d \"$hosts\" %s\n", slurm.Quote(d.program), file, sign, t.rec.Lo, log)
+	return b.String()
+}

@@ -1,0 +1,207 @@
+package slurm
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/slurm"
+)
+
+// Stop writes down that the task is to end. What waits is taken out of the queue; what runs gets SIGTERM, and SIGKILL when grace is over. A
+// second Stop may shorten the grace, never lengthen it.
+func (d *Driver) Stop(_ context.Context, id trainyard.TaskID, grace time.Duration) error {
+	if _, err := d.signs(); err != nil { // it may have ended
+		return err
+	}
+	d.mu.Lock()
+	t := d.tasks[id.Dir()]
+	closed := d.closed
+	d.mu.Unlock()
+	switch {
+	case closed:
+		return errClosed
+	case t == nil || t.id != id:
+		return nil
+	}
+	d.stop(t, grace, false)
+	return nil
+}
+
+// stop has the task ended. sibling says that no one asked, but that a rank of it has failed.
+func (d *Driver) stop(t *task, grace time.Duration, sibling bool) {
+	now := time.Now()
+	deadline := now.Add(max(grace, 0))
+	d.mu.Lock()
+	switch {
+	case t.ending != nil || !t.over.IsZero() || t.gone:
+		d.mu.Unlock()
+		return
+	case t.stop == nil:
+		t.stop = &stopRecord{At: now, Deadline: deadline, Sibling: sibling}
+	case t.stop.Deadline.After(deadline) || t.stop.Sibling && !sibling:
+		t.stop = &stopRecord{At: t.stop.At, Deadline: earlier(t.stop.Deadline, deadline), Sibling: t.stop.Sibling && sibling, Told: t.stop.Told}
+	default:
+		d.mu.Unlock()
+		return
+	}
+	rec, placed := *t.stop, t.job != ""
+	d.mu.Unlock()
+	d.saveStop(t, rec)
+	poke(t.nudge)
+	if placed {
+		d.tend(t)
+	}
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+// tend sees to a task's stop in the background, once.
+func (d *Driver) tend(t *task) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if t.tended || d.closed || t.ending != nil {
+		return
+	}
+	t.tended = true
+	d.work.Go(func() { d.end1(t) })
+}
+
+// end1 asks the task's job to end, and makes it.
+func (d *Driver) end1(t *task) {
+	for pause := time.Second; ; pause = min(2*pause, 15*time.Second) {
+		d.mu.Lock()
+		told, job, left := t.stop.Told, slurm.Ref{ID: t.job, Name: t.rec.Mark}, time.Until(t.stop.Deadline)
+		d.mu.Unlock()
+		var err error
+		switch {
+		case left <= 0:
+			err = d.kill(d.life, t, job, pause > 2*time.Second)
+		case !told:
+			if err = d.terminate(d.life, t, job); err == nil {
+				d.mu.Lock()
+				t.stop.Told = true
+				rec := *t.stop
+				d.mu.Unlock()
+				d.saveStop(t, rec)
+				pause = time.Second
+			}
+		}
+		if err != nil && d.life.Err() == nil {
+			d.env.Log.Warn("end a job", "task", t.id, "job", job.ID, "err", err)
+		}
+		d.signal()
+		wait := pause
+		if err == nil && left > 0 {
+			wait = time.Until(t.deadline(d))
+		}
+		select {
+		case <-d.life.Done():
+			return
+		case <-t.done:
+			return
+		case <-t.nudge:
+		case <-time.After(wait):
+		}
+	}
+}
+
+func (t *task) deadline(d *Driver) time.Time {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return t.stop.Deadline
+}
+
+// terminate takes a job that waits out of the queue, and sends SIGTERM to the programs of one that runs, and to nothing else.
+func (d *Driver) terminate(ctx context.Context, t *task, job slurm.Ref) error {
+	if err := d.client.CancelPending(ctx, job); err != nil {
+		return err
+	}
+	part := slurm.Steps
+	if t.rec.ranks() == 1 {
+		part = slurm.Script
+	}
+	return d.client.Signal(ctx, job, "TERM", part)
+}
+
+// kill ends a job with everything that it started. Slurm's own cancel grants what is left a grace of the cluster's, so it is only for jobs
+// that insist: those that are being configured or are suspended can be ended no other way.
+func (d *Driver) kill(ctx context.Context, t *task, job slurm.Ref, insist bool) error {
+	if t.rec.ranks() > 1 {
+		if err := d.client.Signal(ctx, job, "KILL", slurm.Steps); err != nil {
+			return err
+		}
+	}
+	if err := d.client.Signal(ctx, job, "KILL", slurm.Script); err != nil {
+		return err
+	}
+	if insist {
+		return d.client.Cancel(ctx, job)
+	}
+	return d.client.CancelPending(ctx, job)
+}
+
+// Remove ends the task's job if it runs, waits until Slurm says that it is gone, and takes away what it left.
+func (d *Driver) Remove(ctx context.Context, id trainyard.TaskID) error {
+	t, err := d.acquire(id, false)
+	if t == nil {
+		return err
+	}
+	d.mu.Lock()
+	over := t.ending != nil || t.rec.Mark == ""
+	d.mu.Unlock()
+	if !over {
+		err = d.finish(ctx, t)
+	}
+	if err == nil {
+		err = d.discard(t)
+	}
+	if err != nil {
+		d.release(t, false)
+		return fmt.Errorf("remove task %q: %w", id, err)
+	}
+	d.release(t, true)
+	return nil
+}
+
+// finish ends a task's job, whether its number is known or not, and returns when nothing of it runs.
+func (d *Driver) finish(ctx context.Context, t *task) error {
+	d.mu.Lock()
+	mark := t.rec.Mark
+	d.mu.Unlock()
+	for pause := 20 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		jobs, err := d.client.Queue(ctx, mark)
+		if err != nil {
+			return err
+		}
+		left := false
+		for _, j := range jobs {
+			if j.Name != mark || j.Ended() {
+				continue
+			}
+			left = true
+			if j.State == slurm.Completing {
+				continue
+			}
+			if err := d.kill(ctx, t, slurm.Ref{ID: j.ID, Name: j.Name}, pause >= time.Second); err != nil {
+				return err
+			}
+		}
+		if !left {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-d.life.Done():
+			return errClosed
+		case <-time.After(pause):
+		}
+	}
+}

@@ -1,0 +1,298 @@
+package slurm
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/slurm"
+)
+
+// stuck is how long Slurm may take to say that a job has ended of which every rank has told its end.
+const stuck = time.Minute
+
+// judgeAll ends the tasks of which it is known how they ended. It fails if Slurm had to be asked for details and could not be.
+func (d *Driver) judgeAll(ctx context.Context) error {
+	d.mu.Lock()
+	tasks := make([]*task, 0, len(d.tasks))
+	for _, t := range d.tasks {
+		if t.began && t.ending == nil && t.job != "" {
+			tasks = append(tasks, t)
+		}
+	}
+	d.mu.Unlock()
+	for _, t := range tasks {
+		if err := d.judge(ctx, t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// judge ends a task if it is known how it ended.
+func (d *Driver) judge(ctx context.Context, t *task) error {
+	d.mu.Lock()
+	f := t.facts()
+	fresh := t.over.IsZero() || d.view.asked.After(t.over)
+	waited := !t.over.IsZero() && time.Since(t.over) > stuck
+	j, missed, job, mark := t.seen, t.missed, t.job, t.rec.Mark
+	d.mu.Unlock()
+	if e, said := f.certain(); e != nil && said {
+		d.show(t, e) // whoever comes after us reads the same
+		return nil
+	} else if e != nil {
+		d.conclude(t, e)
+		return nil
+	}
+	if f.failing() {
+		d.stop(t, f.rec.Grace, true)
+	}
+	switch {
+	case fresh && j.Ended() && missed == 0, fresh && missed > 1:
+	case waited:
+		d.conclude(t, f.told())
+		return nil
+	default:
+		return nil
+	}
+	if claimed := d.claim(t); claimed != "" && claimed != job { // two jobs were made, and this one ran nothing
+		d.env.Log.Info("another job runs the task", "task", t.id, "job", claimed)
+		_ = d.number(t, claimed)
+		d.mu.Lock()
+		t.seen = slurm.Job{}
+		d.mu.Unlock()
+		return nil
+	}
+	detail, err := d.client.Job(ctx, job, mark)
+	switch {
+	case err == nil && detail.Ended():
+		j = detail
+	case errors.Is(err, slurm.ErrUnknown) && missed > 1:
+		j = slurm.Job{ID: job}
+	case err == nil || errors.Is(err, slurm.ErrUnknown):
+		return nil // it moves; the next look will see
+	default:
+		return err
+	}
+	if j.State == slurm.Cancelled && j.By == "" && f.stop == nil {
+		if a, ok := d.client.Accounted(ctx, job, mark); ok {
+			j.By = a.By
+		}
+	}
+	f.tail, f.oom = slurm.Tail(d.path(t.name, slurmFile)), d.killedForMemory(t)
+	d.conclude(t, f.verdict(j))
+	return nil
+}
+
+// facts are what is known of a task whose end is to be judged.
+type facts struct {
+	rec     record
+	stop    *stopRecord
+	running time.Time
+	ends    map[int]trainyard.TaskEnd
+	tail    string // the last that Slurm said into the job's own file
+	oom     bool   // it said there that memory ran out
+}
+
+// killedForMemory looks for what slurmstepd says of a step that used too much: the state of a whole gang tells nothing of that.
+func (d *Driver) killedForMemory(t *task) bool {
+	data, err := os.ReadFile(d.path(t.name, slurmFile))
+	return err == nil && (bytes.Contains(data, []byte("oom-kill event")) || bytes.Contains(data, []byte("oom_kill event")))
+}
+
+func (t *task) facts() facts {
+	f := facts{rec: t.rec, running: t.running, ends: make(map[int]trainyard.TaskEnd, len(t.ends))}
+	if t.stop != nil {
+		s := *t.stop
+		f.stop = &s
+	}
+	for rank, e := range t.ends {
+		f.ends[rank] = e
+	}
+	return f
+}
+
+func (f *facts) ranks() int { return f.rec.ranks() }
+func (f *facts) all() bool  { return len(f.ends) >= f.ranks() }
+
+// asked says whether somebody asked the task to stop.
+func (f *facts) asked() bool { return f.stop != nil && !f.stop.Sibling }
+
+// told puts the ends of the ranks, as far as they are there, into one: the first that failed by itself is that of all.
+func (f *facts) told() *ending {
+	e := &ending{Started: f.running, Result: trainyard.Result{Class: trainyard.ClassOK}}
+	var bad *trainyard.TaskEnd
+	for rank := range f.ranks() {
+		end, ok := f.ends[rank]
+		if !ok {
+			continue
+		}
+		r := &end.Result
+		e.Result.PeakMB = max(e.Result.PeakMB, r.PeakMB)
+		if rank == 0 || e.Spans == nil {
+			e.Spans = end.Spans
+		}
+		if !end.Started.IsZero() && (e.Started.Equal(f.running) || end.Started.Before(e.Started)) {
+			e.Started = end.Started
+		}
+		if end.Ended.After(e.Ended) {
+			e.Ended = end.Ended
+		}
+		for _, w := range end.Warnings {
+			e.Note = join(e.Note, w)
+		}
+		if r.Class != trainyard.ClassOK {
+			if f.ranks() > 1 && r.Message != "" {
+				r.Message = fmt.Sprintf("rank %d: %s", f.rec.Lo+rank, r.Message)
+			}
+			if bad == nil || worse(end, *bad) {
+				bad = &end
+			}
+		}
+	}
+	if e.Ended.IsZero() {
+		e.Ended = time.Now()
+	}
+	if bad != nil {
+		peak := e.Result.PeakMB
+		e.Result = bad.Result
+		e.Result.PeakMB = peak
+	}
+	if f.asked() {
+		e.Result.Class, e.Result.Message = trainyard.ClassCanceled, "stopped"
+	}
+	return e
+}
+
+// worse says whether a is more to blame for the end of all than b: it was not ended by others, or it ended first.
+func worse(a, b trainyard.TaskEnd) bool {
+	ours, theirs := a.Result.Class == trainyard.ClassCanceled, b.Result.Class == trainyard.ClassCanceled
+	if ours != theirs {
+		return theirs
+	}
+	return a.Ended.Before(b.Ended)
+}
+
+// failing says whether a rank has failed that others may still wait for.
+func (f *facts) failing() bool {
+	return f.stop == nil && len(f.ends) > 0 && !f.all() && f.told().Result.Class != trainyard.ClassOK
+}
+
+// certain is the end of a task of which the ranks alone say enough: not if one was killed, or was asked to stop and not by us, since then
+// Slurm knows why. said means that nothing of it was made up.
+func (f *facts) certain() (e *ending, said bool) {
+	if !f.all() {
+		return nil, false
+	}
+	e = f.told()
+	r := e.Result
+	switch {
+	case f.asked():
+	case r.Class == trainyard.ClassCanceled:
+		return nil, false
+	case r.Class == trainyard.ClassUser && (f.rec.Resources.MemoryMB > 0 || r.ExitCode == 128+9):
+		return nil, false
+	}
+	for _, end := range f.ends {
+		said = said || !end.Ended.IsZero()
+	}
+	return e, said
+}
+
+// verdict is the end of a task whose job has ended as j says; a j without a state is one that nobody knows any more.
+func (f *facts) verdict(j slurm.Job) *ending {
+	e := f.told()
+	if len(f.ends) == 0 {
+		e.Result.ExitCode = -1
+		if !j.End.IsZero() {
+			e.Ended = j.End
+		}
+		if e.Ended.Before(e.Started) {
+			e.Ended = e.Started
+		}
+	}
+	r := &e.Result
+	code := r.ExitCode
+	if len(f.ends) == 0 && !f.running.IsZero() {
+		code = 128 + 9
+	}
+	set := func(class trainyard.Class, code int, format string, args ...any) {
+		r.Class, r.ExitCode, r.Message = class, code, fmt.Sprintf(format, args...)
+	}
+	switch {
+	case f.asked():
+		set(trainyard.ClassCanceled, code, "stopped")
+		if code < 0 {
+			r.Message = "stopped before Slurm began it"
+		}
+	case j.State == slurm.OutOfMemory, j.State == slurm.Failed && f.oom:
+		r.LimitMB = f.rec.Resources.MemoryMB
+		r.PeakMB = max(r.PeakMB, r.LimitMB) // all together; programs know only their largest
+		if code <= 0 {
+			code = 128 + 9
+		}
+		set(trainyard.ClassOutOfMemory, code, "%s", f.outOfMemory(*r, j))
+	case j.State == slurm.Timeout, j.State == slurm.Deadline:
+		set(trainyard.ClassTimeout, code, "Slurm ended it at its time limit of %s; ask for more (limits.timeout, or timeLimit of the compute)", j.TimeLimit)
+	case j.State == slurm.Preempted:
+		set(trainyard.ClassNodeLost, -1, "Slurm took its nodes (%s) for a job that goes before it (preempted)", j.NodeList)
+	case slices.Contains([]string{slurm.NodeFail, slurm.BootFail, slurm.Revoked}, j.State):
+		set(trainyard.ClassNodeLost, -1, "Slurm says that a node of the job failed (%s, %s)", j.State, j.NodeList)
+	case j.State == slurm.Cancelled:
+		by := ""
+		if j.By != "" {
+			by = " by " + j.By
+		}
+		set(trainyard.ClassCanceled, code, "job %s was canceled in Slurm (scancel%s)", j.ID, by)
+	case f.all() || r.Class != trainyard.ClassOK && r.Class != trainyard.ClassCanceled: // the program has said it
+	case j.State == "":
+		set(trainyard.ClassNodeLost, -1, "Slurm does not know job %s any more, and it left no word of its end", j.ID)
+	default:
+		f.unsaid(r, j)
+	}
+	return e
+}
+
+// unsaid is the result of a job of which not all ranks left word.
+func (f *facts) unsaid(r *trainyard.Result, j slurm.Job) {
+	tail := ""
+	if f.tail != "" {
+		tail = ": " + f.tail
+	}
+	exit := fmt.Sprintf("exit code %d", j.ExitCode)
+	if j.Signal > 0 {
+		exit = fmt.Sprintf("signal %d", j.Signal)
+	}
+	switch {
+	case f.running.IsZero():
+		*r = trainyard.Result{Class: trainyard.ClassStart, ExitCode: -1, Message: fmt.Sprintf("Slurm could not start job %s on %s (%s, %s); "+
+			"see whether the nodes see folder and program under the same path%s", j.ID, j.NodeList, j.State, exit, tail)}
+	case len(f.ends) > 0:
+		*r = trainyard.Result{Class: trainyard.ClassNodeLost, ExitCode: -1, PeakMB: r.PeakMB,
+			Message: fmt.Sprintf("job %s ended (%s, %s), and %d of its %d ranks left no word%s", j.ID, j.State, exit, f.ranks()-len(f.ends), f.ranks(), tail)}
+	case j.ExitCode == 126 || j.ExitCode == 127:
+		*r = trainyard.Result{Class: trainyard.ClassStart, ExitCode: -1,
+			Message: fmt.Sprintf("node %s could not run this program; see whether it sees it under the same path (setting folder)%s", j.NodeList, tail)}
+	case j.Signal > 0:
+		*r = trainyard.Result{Class: trainyard.ClassUser, ExitCode: 128 + j.Signal,
+			Message: fmt.Sprintf("job %s was ended by signal %d; if nobody sent it, node %s was out of memory%s", j.ID, j.Signal, j.NodeList, tail)}
+	case j.ExitCode > 0:
+		*r = trainyard.Result{Class: trainyard.ClassUser, ExitCode: j.ExitCode,
+			Message: fmt.Sprintf("job %s ended with %s and left no word of its end%s", j.ID, exit, tail)}
+	default:
+		*r = trainyard.Result{Class: trainyard.ClassNodeLost, ExitCode: -1, Message: fmt.Sprintf("job %s ended (%s) and left no word of its end%s", j.ID, j.State, tail)}
+	}
+}
+
+func (f *facts) outOfMemory(r trainyard.Result, j slurm.Job) string {
+	limit := "the memory that Slurm gave it"
+	if r.LimitMB > 0 {
+		limit = fmt.Sprintf("its limit of %d MB of memory", r.LimitMB)
+	}
+	return fmt.Sprintf("used all of %s (peak %d MB) on %s and was ended by Slurm; ask for more, or use less memory at once", limit, r.PeakMB, j.NodeList)
+}

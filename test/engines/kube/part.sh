@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# Stops a part of the cluster or starts it again: usage part.sh FOLDER start|stop etcd|apiserver|manager|scheduler|containerd|kubelet.
+set -euo pipefail
+run=$1/run name=$3
+case $2 in
+start)
+	setsid bash -c "echo \$\$ >'$run/$name.pid'; exec $(cat "$run/$name.command")" >>"$1/log/$name.log" 2>&1 </dev/null &
+	;;
+stop)
+	[ -e "$run/$name.pid" ] || exit 0
+	pid=$(cat "$run/$name.pid")
+	kill "$pid" 2>/dev/null || true
+	for _ in $(seq 100); do
+		kill -0 "$pid" 2>/dev/null || break
+		sleep 0.1
+	done
+	kill -KILL "$pid" 2>/dev/null || true
+	rm -f "$run/$name.pid"
+	;;
+*)
+	echo "part.sh: $2 is neither start nor stop" >&2
+	exit 2
+	;;
+esac

@@ -1,0 +1,115 @@
+#!/usr/bin/env bash
+# A Slurm of its own on this machine, for tests: munged, slurmctld and NODES slurmd (4) on loopback, everything below DIR and nothing in
+# /etc. Needs root and the packages slurm-wlm and munge. The last line printed is what the tests need:
+#   eval "$(test/engines/slurm/up.sh DIR)"      and afterwards      test/engines/slurm/down.sh DIR
+# CPUS and MEMORY_MB are what each node claims to have, whatever the machine has.
+set -euo pipefail
+export PATH="$PATH:/usr/sbin:/sbin"
+dir=${1:?usage: up.sh DIR [NODES]} nodes=${2:-4}
+cpus=${CPUS:-64} memory=${MEMORY_MB:-262144}
+for program in munged slurmctld slurmd sbatch; do
+	command -v "$program" >/dev/null || { echo "up.sh: there is no $program: apt-get install slurm-wlm munge" >&2; exit 1; }
+done
+mkdir -p "$dir"
+dir=$(cd "$dir" && pwd)
+conf=$dir/etc/slurm.conf
+[ ! -e "$dir/run/pids" ] || { echo "up.sh: $dir/run/pids is there: run down.sh $dir first" >&2; exit 1; }
+rm -rf "$dir/state" "$dir/spool" # of an earlier cluster there, which had another name
+mkdir -p "$dir"/{etc,state,spool,log,run}
+chmod 755 "$dir" "$dir/run"
+
+# Several may run at once, so each takes a row of ports that nobody listens on.
+free() { for port in $(seq "$1" $(($1 + nodes))); do ! (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null || return 1; done; }
+port=$((10000 + RANDOM % 20000))
+until free "$port"; do port=$((10000 + RANDOM % 20000)); done
+
+# Memory is held, and nothing of a job is left behind, where cgroups can be made.
+track=proctrack/linuxproc task=task/none ram=no
+if mkdir "/sys/fs/cgroup/memory/trainyard-try-$$" 2>/dev/null; then
+	rmdir "/sys/fs/cgroup/memory/trainyard-try-$$"
+	track=proctrack/cgroup task=task/cgroup ram=yes
+fi
+host=$(hostname -s) last=$((nodes - 1)) node=n$port- # the names of its cgroups, so no two Slurms may share them
+cat >"$conf" <<END
+ClusterName=trainyard$port
+SlurmctldHost=$host(127.0.0.1)
+SlurmctldPort=$port
+AuthType=auth/munge
+AuthInfo=socket=$dir/run/munge.sock
+CredType=cred/munge
+SlurmUser=root
+SlurmdUser=root
+StateSaveLocation=$dir/state
+SlurmdSpoolDir=$dir/spool/%n
+SlurmctldPidFile=$dir/run/slurmctld.pid
+SlurmdPidFile=$dir/run/slurmd.%n.pid
+SlurmctldLogFile=$dir/log/slurmctld.log
+SlurmdLogFile=$dir/log/slurmd.%n.log
+SlurmctldDebug=info
+SlurmdDebug=info
+ProctrackType=$track
+TaskPlugin=$task
+MpiDefault=none
+SwitchType=switch/none
+GresTypes=gpu
+ReturnToService=2
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+DefMemPerCPU=1024
+MaxJobCount=100000
+MinJobAge=${MIN_JOB_AGE:-300}
+KillWait=3
+AccountingStorageType=accounting_storage/none
+JobAcctGatherType=jobacct_gather/none
+JobCompType=jobcomp/filetxt
+JobCompLoc=$dir/log/jobcomp
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+SlurmdParameters=config_overrides
+SchedulerType=sched/backfill
+SchedulerParameters=${SCHEDULER:-batch_sched_delay=0}
+EpilogMsgTime=0
+END
+for i in $(seq 0 "$last"); do
+	mkdir -p "$dir/spool/$node$i"
+	echo "NodeName=$node$i NodeHostname=$host NodeAddr=127.0.0.1 Port=$((port + 1 + i)) CPUs=$cpus RealMemory=$memory Gres=gpu:2 State=UNKNOWN"
+done >>"$conf"
+cat >>"$conf" <<END
+PartitionName=main Nodes=$node[0-$last] Default=YES MaxTime=INFINITE State=UP PriorityTier=10
+PartitionName=low Nodes=$node[0-$last] MaxTime=INFINITE State=UP PriorityTier=1
+PartitionName=down Nodes=${node}0 MaxTime=INFINITE State=DOWN
+END
+printf 'CgroupPlugin=cgroup/v1\nCgroupAutomount=no\nConstrainCores=no\nConstrainRAMSpace=%s\nConstrainSwapSpace=no\n' "$ram" >"$dir/etc/cgroup.conf"
+for gpu in gpu0 gpu1; do [ -e "$dir/run/$gpu" ] || mknod "$dir/run/$gpu" c 1 3; done # Slurm wants a device; what it is it does not ask
+echo "Name=gpu File=$dir/run/gpu[0-1]" >"$dir/etc/gres.conf"
+[ -f "$dir/etc/munge.key" ] || head -c 128 /dev/urandom >"$dir/etc/munge.key"
+chmod 600 "$dir/etc/munge.key"
+
+export SLURM_CONF=$conf
+: >"$dir/run/pids"
+run() { # NAME COMMAND...: in the background, for down.sh to end
+	local name=$1
+	shift
+	setsid "$@" >"$dir/log/$name.out" 2>&1 </dev/null &
+	echo "$! $name" >>"$dir/run/pids"
+}
+await() { # WHAT COMMAND...: until it succeeds
+	local what=$1
+	shift
+	local until=$((SECONDS + 60))
+	while [ "$SECONDS" -lt "$until" ]; do
+		if "$@"; then return; fi
+		sleep 0.1
+	done
+	echo "up.sh: no $what after 60 s; see $dir/log" >&2
+	exit 1
+}
+ready() { [ "$(timeout 2 sinfo -h -N -p main -t idle -o %N 2>/dev/null | wc -l)" = "$nodes" ]; }
+
+run munged munged -F -f --key-file="$dir/etc/munge.key" --socket="$dir/run/munge.sock" --pid-file="$dir/run/munged.pid" \
+	--log-file="$dir/log/munged.log" --seed-file="$dir/run/munged.seed" --num-threads=4
+await "socket of munged" test -S "$dir/run/munge.sock"
+run slurmctld slurmctld -D -f "$conf"
+for i in $(seq 0 "$last"); do run "$node$i" slurmd -D -N "$node$i" -f "$conf"; done
+await "$nodes idle nodes" ready
+echo "export TRAINYARD_TEST_SLURM_CONF=$conf"
