@@ -5,7 +5,7 @@ GO ?= go
 GOFLAGS += -trimpath
 PKGS = ./...
 
-.PHONY: build demo test check clients cross bench clean
+.PHONY: build demo test check targets clients cross bench clean
 
 build: bin/trainyard
 
@@ -23,7 +23,13 @@ check: build
 	$(GO) vet $(PKGS)
 	cd tools && $(GO) build -o ../bin/staticcheck honnef.co/go/tools/cmd/staticcheck
 	bin/staticcheck $(PKGS)
-	@set -o pipefail; $(GO) test -race -v $(PKGS) 2>&1 | awk -f tools/summary.awk
+	@set -o pipefail; $(GO) test -race -timeout 30m -v $(PKGS) 2>&1 | awk -f tools/summary.awk
+
+# The same job files on every kind of target, and the table of it. Engines are those that TRAINYARD_TEST_* variables lead to: see
+# test/engines. TABLE is relative to this folder.
+TABLE ?= docs/targets.md
+targets: build
+	TRAINYARD_TARGETS_TABLE=$(abspath $(TABLE)) $(GO) test -count=1 -run TestTheSameJobFiles ./cmd/trainyard
 
 # The official clients against this program: Azure's Python SDK, MLflow 2 and 3, HashiCorp's Go client, and a browser. They are large
 # downloads, so not part of test.
