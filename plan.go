@@ -94,20 +94,26 @@ type Scale struct {
 // Room is what the scaler sees of one location.
 type Room struct {
 	Name     string
-	Capacity Capacity // of all its machines; zero fields are not limited
-	Used     Capacity // by those that are there or on their way in, with those that were told to give way
-	Asks     []Ask
+	Capacity Capacity  // of all its machines; zero fields are not limited
+	Used     Capacity  // by those that are there or on their way in, with those that were told to give way
+	Asks     []Ask     // of every cluster, also of those that want nothing more
 	Low      []LowNode // of low priority, and not told to give way yet
-	Yielding Capacity  // of those that were told to give way and are not gone
+	Yielding Capacity  // of those that were told to give way or let go, and are not gone
+	Leaving  Capacity  // of Yielding: those that had nothing to do
 }
 
-// Ask is a cluster's wish for more nodes.
+// Ask is a cluster's wish for more nodes, and what it has to give.
 type Ask struct {
 	Compute ComputeKey
 	Name    string
 	Add     int
 	Size    VMSize
-	Low     bool // of low priority
+	Low     bool     // of low priority
+	Gangs   []int    // sizes of the waiting jobs that Add is for, in queue order; none: Add is for single nodes
+	Idle    []NodeID // its nodes without work, which those jobs take first
+	Coming  int      // nodes on their way in, which they take as well
+	Have    int      // nodes that work, are idle or are on their way in
+	Min     int      // nodes that it always keeps
 }
 
 // LowNode is a node of low priority. Began is when its present work began, zero if it has none.
@@ -119,7 +125,8 @@ type LowNode struct {
 
 // Sharing is how a location's room is given out.
 type Sharing struct {
-	Grant   map[ComputeKey]int    // of what was asked for; what is missing may be granted later
-	Preempt []NodeID              // low-priority nodes that give way to dedicated ones
-	Why     map[ComputeKey]Reason // of clusters that did not get all
+	Grant   map[ComputeKey]int      // of what was asked for; what is missing may be granted later
+	Release map[ComputeKey][]NodeID // idle nodes that are let go so that others have room
+	Preempt []NodeID                // low-priority nodes that give way to dedicated ones
+	Why     map[ComputeKey]Reason   // of clusters that did not get all
 }

@@ -125,7 +125,7 @@ type Location struct {
 // Capacity is how much a location's machines may have together. A zero field is not limited.
 type Capacity struct {
 	Nodes int `json:"nodes,omitempty"`
-	VCPUs int `json:"vCPUs,omitempty"`
+	VCPUs int `json:"vcpus,omitempty"`
 	GPUs  int `json:"gpus,omitempty"`
 }
 

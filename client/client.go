@@ -198,3 +198,6 @@ func (c *Client) ProviderPath(parts ...string) string {
 	}
 	return "/subscriptions/" + url.PathEscape(c.scope.Subscription) + "/providers/" + trainyard.Provider + "/" + strings.Join(escaped, "/")
 }
+
+// Token is what the client speaks with. It is a secret.
+func (c *Client) Token() string { return c.token }

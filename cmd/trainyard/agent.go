@@ -159,18 +159,24 @@ func runNode(ctx context.Context, n nodeConfig, driver target.Driver) error {
 // leaves those alone.
 func openDrivers(ctx context.Context, env target.Env) (d target.Driver, engines []string, err error) {
 	all := &target.Several{}
+	off := strings.EqualFold(os.Getenv("TRAINYARD_CONTAINERS"), "off")
 	for i, kind := range targets() {
-		if kind.SelfStaged || i > 0 && strings.EqualFold(os.Getenv("TRAINYARD_CONTAINERS"), "off") {
+		if kind.SelfStaged {
 			continue
 		}
 		e := env
 		if i > 0 {
 			e.Dir += "-" + kind.Name
 		}
+		if i > 0 && off && !isThere(e.Dir) { // what it holds from before is looked after all the same
+			continue
+		}
 		d, err := openDriver(ctx, kind, nil, e)
 		switch {
 		case i == 0 && err == nil:
 			all.First = d
+		case err == nil && off:
+			all.Others = append(all.Others, oldTasks{d})
 		case err == nil:
 			all.Others, engines = append(all.Others, d), append(engines, kind.Name)
 		case i > 0 && trainyard.CodeOf(err) == trainyard.CodeUnsupported: // the machine has no such engine
@@ -182,6 +188,21 @@ func openDrivers(ctx context.Context, env target.Env) (d target.Driver, engines 
 		return all.First, nil, nil
 	}
 	return all, engines, nil
+}
+
+// oldTasks is a driver that gets no new tasks: it does not show that it could bring their environments.
+type oldTasks struct{ target.Driver }
+
+func (o oldTasks) Close() error {
+	if c, ok := o.Driver.(io.Closer); ok {
+		return c.Close()
+	}
+	return nil
+}
+
+func isThere(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 // openDriver opens one kind with its settings, JSON or nothing.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"net"
 	"strings"
 	"time"
@@ -45,6 +44,21 @@ func machineSettings(properties, secret json.RawMessage) (json.RawMessage, error
 		return nil, err
 	}
 	return json.Marshal(s)
+}
+
+// keepHostKey has a machine that is attached already believed by the key that was pinned then, unless another is named.
+func keepHostKey(old, settings json.RawMessage) (json.RawMessage, error) {
+	var before, now fleetssh.Settings
+	if err := json.Unmarshal(old, &before); err != nil || before.HostKey == "" {
+		return settings, nil
+	}
+	if err := json.Unmarshal(settings, &now); err != nil {
+		return nil, trainyard.Invalid("its properties cannot be read: %v", err)
+	}
+	if now.HostKey == "" && now.Address == before.Address && now.Port == before.Port {
+		now.HostKey = before.HostKey
+	}
+	return json.Marshal(now)
 }
 
 // probeMachine logs in once, and pins the machine's host key.
@@ -97,18 +111,19 @@ func probeKubernetes(ctx context.Context, settings json.RawMessage) (control.Fou
 	return control.Found{Settings: settings, Notes: found.Warnings}, nil
 }
 
-// whole is a compute's properties with its secrets among them, as one JSON object.
+// whole is a compute's properties with its secrets among them, as one JSON object. Objects of both are merged, and what is not secret is
+// the properties' to say.
 func whole(properties, secret json.RawMessage) (json.RawMessage, error) {
-	all := map[string]json.RawMessage{}
-	for _, part := range []json.RawMessage{properties, secret} {
-		var m map[string]json.RawMessage
+	all := map[string]any{}
+	for _, part := range []json.RawMessage{secret, properties} {
 		if len(part) == 0 {
 			continue
 		}
+		var m map[string]any
 		if err := json.Unmarshal(part, &m); err != nil {
 			return nil, trainyard.Invalid("its properties cannot be read: %v", err)
 		}
-		maps.Copy(all, m)
+		merge(all, m)
 	}
 	return json.Marshal(all)
 }

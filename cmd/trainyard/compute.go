@@ -22,7 +22,7 @@ func newComputeCommand(a *app) *cobra.Command {
 		a.computeAct("stop", "stopped", "Take a compute's idle nodes away and start nothing more on it"),
 		a.computeAct("restart", "restarted", "Give a compute fresh nodes"),
 		a.computeNodes(), a.computeSizes(), a.computeUsage(),
-		a.computeAttach(), a.computeDetach())
+		a.computeAttach(), a.computeDetach(), a.computeManifest())
 	cmd.GroupID = "run"
 	return cmd
 }

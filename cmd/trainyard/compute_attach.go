@@ -2,12 +2,17 @@ package main
 
 import (
 	"context"
+	"io"
 	"net/url"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/trainyard/trainyard"
 	"github.com/trainyard/trainyard/client"
+	"github.com/trainyard/trainyard/internal/catalog"
+	targetkube "github.com/trainyard/trainyard/internal/target/kube"
 )
 
 // attachFlags are the flags of "compute attach" besides those of every compute, with the fields they stand for.
@@ -29,6 +34,23 @@ var attachFlags = map[string]struct{ field, help string }{
 	"server-url":           {"server_url", "`URL` at which its nodes reach this server"},
 }
 
+// attachTypes are the values of --type.
+func attachTypes() []string {
+	var out []string
+	for _, k := range attachable() {
+		out = append(out, strings.ToLower(k.Type))
+	}
+	return out
+}
+
+// didYouMean offers what is nearest to a word.
+func didYouMean(word string, among []string) string {
+	if near := catalog.Nearest(word, among); len(near) > 0 {
+		return "; did you mean " + near[0] + "?"
+	}
+	return ""
+}
+
 func (a *app) computeAttach() *cobra.Command {
 	cmd := a.verb(verb{
 		use: "attach [NAME]", short: "Attach a machine, a Kubernetes cluster or a Slurm cluster that is there already",
@@ -39,11 +61,14 @@ Kubernetes cluster (kubernetes), partitions of a Slurm cluster (slurm). It is lo
   trainyard compute attach --name hpc --type slurm --partition gpu --folder /shared/trainyard
   trainyard compute attach --file compute.yml`,
 		do: func(ctx context.Context, c *client.Client, cmd *cobra.Command, args []string) error {
+			if flag(cmd, "file") == "" && !slices.Contains(attachTypes(), strings.ToLower(flag(cmd, "type"))) {
+				return usagef("want --type %s, or --file FILE; got %q%s", strings.Join(attachTypes(), ", "), flag(cmd, "type"), didYouMean(flag(cmd, "type"), attachTypes()))
+			}
 			return a.createCompute(ctx, c, cmd, args)
 		},
 	}, trainyard.KindCompute)
 	f := cmd.Flags()
-	f.StringP("type", "t", "", "virtualmachine, kubernetes or slurm")
+	f.StringP("type", "t", "", strings.Join(attachTypes(), ", "))
 	f.String("description", "", "what it is for")
 	f.StringArray("tags", nil, "`key=value` pairs")
 	for name, flag := range attachFlags {
@@ -93,4 +118,19 @@ func (a *app) computeDetach() *cobra.Command {
 	}, trainyard.KindCompute)
 	cmd.Flags().Bool("force", false, "cancel the jobs that run or wait on it first")
 	return addWaitFlags(addYes(cmd))
+}
+
+// computeManifest prints what a Kubernetes cluster must allow.
+func (a *app) computeManifest() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "kube-manifest", Short: "Print the rights that a Kubernetes cluster must give, as a manifest", Args: noName,
+		Long:    "Prints a ServiceAccount, a Role and a RoleBinding with the least rights that jobs in a namespace take. No server is asked.",
+		Example: "  trainyard compute kube-manifest --namespace training | kubectl apply -f -",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := io.WriteString(a.out, targetkube.Manifest(flag(cmd, "namespace")))
+			return err
+		},
+	}
+	cmd.Flags().String("namespace", "default", "namespace that jobs run in")
+	return cmd
 }

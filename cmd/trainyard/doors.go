@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/trainyard/trainyard"
@@ -10,6 +11,7 @@ import (
 	"github.com/trainyard/trainyard/internal/blobrest"
 	"github.com/trainyard/trainyard/internal/control"
 	"github.com/trainyard/trainyard/internal/identity"
+	"github.com/trainyard/trainyard/internal/output"
 )
 
 // authenticate says who sends a request.
@@ -49,22 +51,47 @@ type jobLink struct {
 
 var _ agentlink.Jobs = jobLink{}
 
-// MayRead lets a live job read its workspace.
+// MayRead lets a live job read its workspace: a key of it, or a prefix that only its keys can have.
 func (l jobLink) MayRead(ctx context.Context, who trainyard.User, key string) error {
 	if err := l.JobLives(ctx, who); err != nil {
 		return err
 	}
+	if !ofOneWorkspace(key) {
+		return trainyard.Errorf(trainyard.CodeForbidden, "job %q may not read %q: name a whole container, and for the files of an asset KIND/WORKSPACE, with a slash at the end",
+			who.Job, key)
+	}
 	return l.id.Allow(who, identity.Read, keyScope(key), trainyard.KindDatastore, key)
+}
+
+// ofOneWorkspace says whether all keys that begin with a prefix are of one workspace: what names it is there to its end.
+func ofOneWorkspace(prefix string) bool {
+	container, rest, whole := strings.Cut(prefix, "/")
+	if whole && trainyard.Kind(container).Versioned() {
+		container, _, whole = strings.Cut(rest, "/")
+	}
+	return whole && container != ""
 }
 
 // MayWrite lets a live job write its artifacts and outputs.
 func (l jobLink) MayWrite(ctx context.Context, who trainyard.User, key string) error {
-	for _, own := range l.JobKeys(who) {
-		if key == own || strings.HasPrefix(key, strings.TrimSuffix(own, "/")+"/") {
-			return nil
-		}
+	if mayWrite(output.Artifacts(who.Scope, who.Job), l.JobKeys(who), key) {
+		return nil
 	}
 	return trainyard.Errorf(trainyard.CodeForbidden, "job %q may not write %q: it may write its artifacts and its outputs, while it runs", who.Job, key)
+}
+
+// mayWrite says whether a key is below one of a job's own. Of its artifacts, only what its processes leave there is: what they said, and
+// what was said of them, goes through the door for logs, which changes nothing that is there.
+func mayWrite(artifacts string, own []string, key string) bool {
+	if rest, ok := strings.CutPrefix(key, artifacts+"/"); ok && rest != "system_logs/checkpoint.json" {
+		folder, name, _ := strings.Cut(rest, "/")
+		if folder != output.Logs && folder != "outputs" || name == "" {
+			return false
+		}
+	}
+	return key != artifacts && slices.ContainsFunc(own, func(o string) bool {
+		return key == o || strings.HasPrefix(key, strings.TrimSuffix(o, "/")+"/")
+	})
 }
 
 // keyScope is the workspace whose bytes a key names: of a datastore's container (trainyard.DataPath.Container), or of the files of a

@@ -26,38 +26,64 @@ const hostAgain = 5 * time.Second
 func hostNodes(ctx context.Context, cfg *serverConfig, will *control.Control, ca []byte) error {
 	group := loop.New(cfg.Log)
 	defer group.Stop()
-	hosted := map[trainyard.NodeID]bool{}
+	type hosting struct {
+		settings string
+		again    chan struct{} // a wish to begin anew
+	}
+	hosted := map[trainyard.NodeID]*hosting{}
 	var rev int64
 	for ctx.Err() == nil {
 		var nodes []control.Hosted
 		nodes, rev = will.HostedNodes(ctx, rev)
 		for _, n := range nodes {
-			if hosted[n.Node] {
+			if h := hosted[n.Node]; h != nil {
+				if h.settings != string(n.Settings) {
+					h.settings = string(n.Settings)
+					select {
+					case h.again <- struct{}{}:
+					default:
+					}
+				}
 				continue
 			}
-			hosted[n.Node] = true
-			group.Go("agent of "+string(n.Node), func(ctx context.Context) error { return hostOne(ctx, cfg, will, n, ca) })
+			h := &hosting{string(n.Settings), make(chan struct{}, 1)}
+			hosted[n.Node] = h
+			group.Go("agent of "+string(n.Node), func(ctx context.Context) error { return hostOne(ctx, cfg, will, n, ca, h.again) })
 		}
 	}
 	return nil
 }
 
-// hostOne is the agent of one hosted node, until the node is let go.
-func hostOne(ctx context.Context, cfg *serverConfig, will *control.Control, n control.Hosted, ca []byte) error {
+// hostOne is the agent of one hosted node, until the node is let go. It begins anew when its settings were changed.
+func hostOne(ctx context.Context, cfg *serverConfig, will *control.Control, n control.Hosted, ca []byte, again <-chan struct{}) error {
 	for ctx.Err() == nil {
+		n = will.HostedAgain(ctx, n) // its settings may have been mended since
 		token, err := will.JoinToken(n.Node)
 		if err != nil {
 			return err
 		}
 		node := nodeConfig{ID: n.Node, JoinToken: token, Link: will, Dir: filepath.Join(cfg.Dir, "nodes", string(n.Node)), Cache: filepath.Join(cfg.Dir, "cache"),
 			Group: string(n.Node), Address: "127.0.0.1", Hide: secretPaths(cfg.Dir), Log: cfg.Log.With("node", n.Node)}
+		under, cancel := context.WithCancel(ctx)
+		go func() {
+			select {
+			case <-again:
+				cancel()
+			case <-under.Done():
+			}
+		}()
 		if n.Engine != "" {
-			err = hostEngine(ctx, cfg, will, n, node, ca)
+			err = hostEngine(under, cfg, will, n, node, ca)
 		} else {
-			err = hostNode(ctx, node)
+			err = hostNode(under, node)
 		}
+		changed := under.Err() != nil
+		cancel()
 		if ctx.Err() != nil {
 			break
+		}
+		if changed {
+			continue
 		}
 		if err == nil || will.IsLeaving(ctx, n.Node) {
 			return will.HostedGone(ctx, n.Node)
@@ -68,6 +94,7 @@ func hostOne(ctx context.Context, cfg *serverConfig, will *control.Control, n co
 		}
 		select {
 		case <-ctx.Done():
+		case <-again:
 		case <-time.After(hostAgain):
 		}
 	}
@@ -108,7 +135,7 @@ func sealKey(path string) ([]byte, error) {
 		key := make([]byte, 32)
 		rand.Read(key)
 		text = []byte(hex.EncodeToString(key))
-		err = os.WriteFile(path, text, 0o600)
+		err = writeWhole(path, text)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("the key that seals secrets: %w", err)
@@ -118,4 +145,18 @@ func sealKey(path string) ([]byte, error) {
 		return nil, fmt.Errorf("%s is not 64 hexadecimal digits; take it from a backup: without it the passwords and keys of attached computes are lost", path)
 	}
 	return key, nil
+}
+
+// writeWhole writes a file that is there whole or not at all, whatever happens in between.
+func writeWhole(path string, data []byte) error {
+	f, err := os.OpenFile(path+".part", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	err = errors.Join(err, f.Sync(), f.Close())
+	if err != nil {
+		return err
+	}
+	return os.Rename(path+".part", path)
 }

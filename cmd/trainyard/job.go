@@ -289,10 +289,32 @@ func (a *app) jobDetail(e map[string]any) {
 	a.pairs(a.out, [][2]string{
 		{"why", jobWhy(e)}, {"display name", display}, {"experiment", text(e, "experiment_name")}, {"description", text(e, "description")},
 		{"compute", place}, {"command", text(e, "command")}, {"environment", text(e, "environment")}, {"inputs", portsText(e["inputs"])},
-		{"outputs", portsText(e["outputs"])}, {"tags", tagsText(e["tags"])}, {"created", madeBy(a.now(), e)}, {"took", took(a.now(), e)},
+		{"outputs", portsText(e["outputs"])}, {"tags", tagsText(e["tags"])}, {"attempts", attemptsText(e)}, {"created", madeBy(a.now(), e)}, {"took", took(a.now(), e)},
 		{"exit code", exit}, {"page", text(e, "services", "Studio", "endpoint")}, {"warnings", linesOf(e["warnings"])},
 	})
 	a.bars(a.out, spansOf(e, a.now()))
+}
+
+// attemptsText says how it came to more than one attempt.
+func attemptsText(e map[string]any) string {
+	list, _ := e["attempts"].([]any)
+	if len(list) < 2 {
+		return ""
+	}
+	var parts []string
+	for _, it := range list {
+		m := asMap(it)
+		tasks, _ := m["tasks"].([]any)
+		node, end := "", text(m, "class")
+		if len(tasks) > 0 {
+			node = " on " + text(asMap(tasks[0]), "node")
+		}
+		if end == "" {
+			end = "goes on"
+		}
+		parts = append(parts, fmt.Sprintf("%s%s: %s", plain(m["number"]), node, end))
+	}
+	return strings.Join(parts, "\n")
 }
 
 // portsText lists inputs or outputs, one a line.

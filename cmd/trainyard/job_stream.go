@@ -298,8 +298,13 @@ func (a *app) bars(w io.Writer, spans []trainyard.Span) {
 		return
 	}
 	const most = 24
-	for _, s := range joined(spans) {
+	attempt := 1
+	for i, s := range joined(spans) {
 		d := s.End.Sub(s.Start)
+		if i > 0 && s.Name == trainyard.SpanQueue { // back in the queue: what follows is another try
+			attempt++
+			fmt.Fprintf(w, "  attempt %d\n", attempt)
+		}
 		if d < time.Millisecond && s.Note == "" {
 			continue
 		}

@@ -60,12 +60,12 @@ func (a *app) locationView() view {
 			if yes, _ := e["default"].(bool); yes {
 				first = "yes"
 			}
-			t.add(text(e, "name"), text(e, "driver"), share(e, "nodes"), share(e, "v_cp_us"), share(e, "gpus"), plain(e["size_count"]), strings.Join(texts(e["regions"]), ", "), first)
+			t.add(text(e, "name"), text(e, "driver"), share(e, "nodes"), share(e, "vcpus"), share(e, "gpus"), plain(e["size_count"]), strings.Join(texts(e["regions"]), ", "), first)
 		}
 		return t
 	}, detail: func(e map[string]any) {
 		a.pairs(a.out, [][2]string{
-			{"location", text(e, "name")}, {"driver", text(e, "driver")}, {"nodes", share(e, "nodes")}, {"vCPUs", share(e, "v_cp_us")}, {"GPUs", share(e, "gpus")},
+			{"location", text(e, "name")}, {"driver", text(e, "driver")}, {"nodes", share(e, "nodes")}, {"vCPUs", share(e, "vcpus")}, {"GPUs", share(e, "gpus")},
 			{"sizes", plain(e["size_count"]) + ": trainyard compute list-sizes --location " + text(e, "name")},
 			{"regions", strings.Join(texts(e["regions"]), ", ")}, {"approved", strings.Join(texts(e["approved"]), ", ")},
 		})

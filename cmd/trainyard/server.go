@@ -238,7 +238,7 @@ func hostFleets(ctx context.Context, cfg *serverConfig, will *control.Control, g
 	if err != nil {
 		return err
 	}
-	for _, loc := range append(slices.Clone(will.Locations), will.AttachedPlaces()...) {
+	for _, loc := range append(slices.Clone(will.Locations), will.OtherPlaces()...) {
 		kind := fleetKind(loc.Driver)
 		c := kind.New()
 		if len(loc.Settings) > 0 {

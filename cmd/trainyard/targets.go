@@ -36,7 +36,7 @@ func fleets() []fleet.Kind {
 // is looked at first.
 func attachable() []control.Kind {
 	return []control.Kind{
-		{Type: "VirtualMachine", Fleet: fleetssh.Kind().Name, Settings: machineSettings, Probe: probeMachine},
+		{Type: "VirtualMachine", Fleet: fleetssh.Kind().Name, Settings: machineSettings, Keep: keepHostKey, Probe: probeMachine},
 		{Type: "Slurm", Engine: targetslurm.Kind().Name, Settings: whole, Probe: probeSlurm},
 		{Type: "Kubernetes", Engine: targetkube.Kind().Name, Settings: whole, Probe: probeKubernetes, Containers: true},
 	}

@@ -16,7 +16,7 @@ import (
 
 func newWorkspaceCommand(a *app) *cobra.Command {
 	return a.noun("workspace", "Workspaces: each owns its computes, jobs and assets", "",
-		a.workspaceCreate(), a.workspaceShow(), a.workspaceList(), a.workspaceUpdate(), a.workspaceDelete())
+		a.workspaceCreate(), a.workspaceShow(), a.workspaceList(), a.workspaceUpdate(), a.workspaceDelete(), a.workspaceMLflow())
 }
 
 // named is a client of the workspace that the command names, or of the one that all commands use.

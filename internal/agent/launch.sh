@@ -5,7 +5,7 @@
 set -m                     # every process leads a group of its own, so that all it has started can be ended with it
 exec 3>&1 4>&2 2>/dev/null # the task's own output; what bash remarks on ended jobs is for nobody
 
-leaders=() news_of=() silent=() workers=0 left=0 result=0 deadline=0
+leaders=() news_of=() silent=() workers=0 left=0 result=0 deadline=0 told=0
 
 pipe=$(mktemp -d "${TMPDIR:-/tmp}/launch.XXXXXX") && mkfifo "$pipe/news" && exec 9<>"$pipe/news" || {
 	echo "the processes could not be started: no pipe can be made in ${TMPDIR:-/tmp}" >&4
@@ -42,7 +42,8 @@ tell() {
 wind_up() {
 	if [ "$deadline" = 0 ]; then
 		deadline=$((SECONDS + grace))
-		tell TERM
+		[ "$told" = 1 ] || tell TERM # once is enough: a second one comes in the middle of what they do about the first
+		told=1
 	fi
 }
 
@@ -74,7 +75,7 @@ look_for_silent() {
 # supervise waits for all processes and ends the script.
 supervise() {
 	local index kind status
-	trap 'tell TERM' TERM INT HUP
+	trap 'told=1; tell TERM' TERM INT HUP
 	while [ "$left" -gt 0 ]; do
 		if read -r -t 1 -u 9 index kind status; then
 			took_note "$index" "$kind" "$status"

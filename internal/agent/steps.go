@@ -221,6 +221,7 @@ func (k *task) finish(ctx context.Context, res *trainyard.Result) {
 	nudge(k.pump.wake)
 	work, cancel := context.WithCancel(ctx)
 	if k.asked() == "" {
+		cancel()
 		work, cancel = k.untilStopped(ctx)
 	}
 	defer cancel()
@@ -283,13 +284,16 @@ func failed(err error, otherwise trainyard.Class) *trainyard.Result {
 	return &trainyard.Result{Class: classed(err, otherwise), ExitCode: -1, Message: err.Error()}
 }
 
-// untilStopped is ctx until the task is asked to end.
+// untilStopped is ctx until the task is asked to end. Giving way does not count: what was made is stored first, for it is finished, or the
+// checkpoint from which the work goes on.
 func (k *task) untilStopped(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {
 		select {
 		case <-k.stopped:
-			cancel()
+			if k.asked() != trainyard.ClassPreempted {
+				cancel()
+			}
 		case <-ctx.Done():
 		}
 	}()

@@ -136,6 +136,28 @@ func TestStopWhileOutputsAreStored(t *testing.T) {
 	})
 }
 
+func TestGivingWayDoesNotThrowOutputsAway(t *testing.T) {
+	isolated(t, func(y *yard) {
+		y.stg.finish = func(ctx context.Context, _ trainyard.Task, _ trainyard.Result, _ trainyard.Progress) error {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(10 * time.Second):
+				return nil
+			}
+		}
+		y.during(func() {
+			job := task("job", "hello")
+			y.srv.want(job)
+			<-time.After(time.Second)
+			y.srv.stop(job.ID, trainyard.ClassPreempted)
+			if res := y.untilEnded(job.ID); res.Class != trainyard.ClassOK || res.ExitCode != 0 {
+				t.Errorf("result %+v", res)
+			}
+		})
+	})
+}
+
 func TestErrorsOfStagingAndStarting(t *testing.T) {
 	cases := []struct {
 		name    string

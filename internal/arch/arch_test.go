@@ -70,6 +70,7 @@ var inTests = map[string][]string{
 	"internal/studio":         {"internal/blob", "internal/output"},
 	"internal/agent":          {"internal/agentlink"},
 	"internal/arm":            {"internal/arm/armtest"},
+	"internal/control":        {"internal/blob"},
 	"internal/blobrest":       {"internal/blob"},
 	"internal/history":        {"internal/blob", "internal/output", "internal/blobrest"},
 	"internal/mlflow":         {"internal/blob", "internal/output"},

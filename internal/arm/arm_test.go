@@ -545,3 +545,21 @@ func TestOnlyThoseWhoMayGetIn(t *testing.T) {
 		}
 	}
 }
+
+func TestSecretsAreHiddenHoweverTheyAreSpelled(t *testing.T) {
+	comp := &trainyard.Compute{Spec: trainyard.ComputeSpec{ComputeType: "VirtualMachine"}}
+	comp.Spec.Properties.Extra = trainyard.Extra{"AdministratorAccount": json.RawMessage(`{"username":"u","Password":"hunter2","PRIVATEKEYDATA":"key"}`), "KubeConfig": json.RawMessage(`"secret"`)}
+	arm.CleanCompute(comp)
+	shown, err := json.Marshal(comp.Spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, secret := range []string{"hunter2", `"key"`, `"secret"`} {
+		if strings.Contains(string(shown), secret) {
+			t.Errorf("%s is shown: %s", secret, shown)
+		}
+		if !strings.Contains(string(comp.Secret), secret) {
+			t.Errorf("%s is not kept: %s", secret, comp.Secret)
+		}
+	}
+}

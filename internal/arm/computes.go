@@ -88,6 +88,14 @@ func cleanCompute(comp *trainyard.Compute) {
 	p.OSType = canon(p.OSType, "Linux", "Windows")
 	p.RemoteLoginPortPublicAccess = canon(p.RemoteLoginPortPublicAccess, "Enabled", "Disabled", "NotSpecified")
 	p.Subnet = nonNull(p.Subnet)
+	for name := range p.Extra { // another spelling would be read, and not be hidden
+		for _, known := range []string{"administratorAccount", "databricksAccessToken", "kubeconfig"} {
+			if name != known && strings.EqualFold(name, known) {
+				p.Extra[known] = p.Extra[name]
+				delete(p.Extra, name)
+			}
+		}
+	}
 	secret := object{}
 	p.UserAccountCredentials = hide(secret, "userAccountCredentials", nonNull(p.UserAccountCredentials), "adminUserPassword")
 	if account, there := p.Extra["administratorAccount"]; there {
@@ -108,13 +116,29 @@ func cleanCompute(comp *trainyard.Compute) {
 	p.Extra = cleanExtra(p.Extra, clusterWritten)
 }
 
-// hide moves the whole of an account into secret, under name, and returns the account without the members that nobody may see.
+// hide moves the members of an account that nobody may see into secret, under name, and returns the account without them.
 func hide(secret object, name string, account json.RawMessage, members ...string) json.RawMessage {
 	o, err := newObject(account)
+	if err == nil {
+		for name := range o {
+			for _, known := range members {
+				if name != known && strings.EqualFold(name, known) {
+					o[known] = o[name]
+					delete(o, name)
+				}
+			}
+		}
+	}
 	if err != nil || !slices.ContainsFunc(members, func(m string) bool { return !isNull(o[m]) }) {
 		return account
 	}
-	secret[name] = account
+	hidden := object{}
+	for _, m := range members {
+		if !isNull(o[m]) {
+			hidden[m] = o[m]
+		}
+	}
+	secret.set(name, hidden)
 	o.without(members...)
 	data, err := json.Marshal(o)
 	if err != nil {

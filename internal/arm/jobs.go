@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -316,6 +317,19 @@ func resolvedOutputs(j *trainyard.Job) map[string]*trainyard.JobOutput {
 	return out
 }
 
+// browserBase is where a browser best reaches the server: on its own computer plain HTTP, which no browser warns of as each does of a
+// certificate authority that it does not know.
+func browserBase(base string) string {
+	u, err := url.Parse(base)
+	if err != nil || u.Scheme != "https" {
+		return base
+	}
+	if ip := net.ParseIP(u.Hostname()); ip != nil && ip.IsLoopback() || u.Hostname() == "localhost" {
+		u.Scheme = "http"
+	}
+	return u.String()
+}
+
 // services are those of the job and the page of the Studio that shows it; clients print that link. It has a query, as Azure's has,
 // because the Python SDK puts "&tid=…" behind it.
 func (d *door) services(c *call, j *trainyard.Job) map[string]json.RawMessage {
@@ -326,6 +340,6 @@ func (d *door) services(c *call, j *trainyard.Job) map[string]json.RawMessage {
 		}
 	}
 	o := object(out)
-	o.set("Studio", map[string]string{"jobServiceType": "Studio", "endpoint": c.base() + "/jobs/" + url.PathEscape(j.Name) + "?wsid=" + j.Scope.ID()})
+	o.set("Studio", map[string]string{"jobServiceType": "Studio", "endpoint": browserBase(c.base()) + "/jobs/" + url.PathEscape(j.Name) + "?wsid=" + j.Scope.ID()})
 	return out
 }

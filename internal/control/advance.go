@@ -21,7 +21,7 @@ func advance(j *trainyard.Job, now time.Time) (stop bool, err error) {
 		t := &a.Tasks[i]
 		if t.State != trainyard.TaskEnded {
 			live++
-		} else if t.Result != nil && t.Result.Class != trainyard.ClassOK && (bad == nil || bad.Class == trainyard.ClassSibling) {
+		} else if t.Result != nil && worse(t.Result, bad) {
 			bad = t.Result
 		}
 		if t.State.Rank() >= trainyard.TaskRunning.Rank() {
@@ -52,6 +52,20 @@ func advance(j *trainyard.Job, now time.Time) (stop bool, err error) {
 		return false, j.MoveTo(trainyard.JobPreparing, preparing(a), now)
 	}
 	return false, nil
+}
+
+// worse says whether a task's result, rather than that of the tasks before it, is why an attempt ended. That a node gave way comes first:
+// peers that lost their connection to it did not fail.
+func worse(r, than *trainyard.Result) bool {
+	switch {
+	case r.Class == trainyard.ClassOK:
+		return false
+	case than == nil:
+		return true
+	case r.Class == trainyard.ClassPreempted:
+		return than.Class != trainyard.ClassPreempted
+	}
+	return than.Class == trainyard.ClassSibling
 }
 
 // preparing says what a job that is not running yet waits for.

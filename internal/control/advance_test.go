@@ -1,6 +1,7 @@
 package control
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -40,6 +41,9 @@ func TestAdvance(t *testing.T) {
 		{"a short task may end before anybody saw it run", attempt(trainyard.JobPreparing, ended(trainyard.ClassOK, 0)), trainyard.JobCompleted, false, "completed"},
 		{"one failed rank stops the others", attempt(trainyard.JobRunning, ended(trainyard.ClassUser, 3), running()), trainyard.JobRunning, true, ""},
 		{"the rank that failed first is the reason", attempt(trainyard.JobRunning, ended(trainyard.ClassSibling, 143), ended(trainyard.ClassUser, 3)), trainyard.JobFailed, false, "because"},
+		{"a rank that gave way is the reason, whatever its peers died of", attempt(trainyard.JobRunning, ended(trainyard.ClassUser, 1), ended(trainyard.ClassPreempted, 143), ended(trainyard.ClassSibling, 143)),
+			trainyard.JobQueued, false, "attempt 1 was preempted: because; waiting for room to run again"},
+		{"a cancel wins over giving way", attempt(trainyard.JobCancelRequested, ended(trainyard.ClassPreempted, 143), ended(trainyard.ClassCanceled, 143)), trainyard.JobCanceled, false, "canceled"},
 		{"a lost node queues it again", attempt(trainyard.JobRunning, ended(trainyard.ClassNodeLost, -1)), trainyard.JobQueued, false, "attempt 1 of 3 ended because because; waiting for room to run again"},
 		{"a user's own failure is not tried again", attempt(trainyard.JobRunning, ended(trainyard.ClassUser, 1)), trainyard.JobFailed, false, "because"},
 		{"out of memory fails it", attempt(trainyard.JobRunning, ended(trainyard.ClassOutOfMemory, 137)), trainyard.JobFailed, false, "because"},
@@ -73,6 +77,27 @@ func TestALostNodeIsTriedOnlySoOften(t *testing.T) {
 	j.Plan.MaxAttempts = 1
 	if _, err := advance(j, t0); err != nil || j.Status.State != trainyard.JobFailed {
 		t.Fatalf("state %s, %v; want Failed", j.Status.State, err)
+	}
+}
+
+func TestAGangGivesWayAsAWhole(t *testing.T) {
+	on := func(node trainyard.NodeID, state trainyard.TaskState, why trainyard.Class) trainyard.RunTask {
+		return trainyard.RunTask{Node: node, State: state, StopWhy: why}
+	}
+	j := attempt(trainyard.JobRunning, on("a", trainyard.TaskRunning, ""), on("b", trainyard.TaskStaging, ""), on("c", trainyard.TaskUploading, ""),
+		on("d", trainyard.TaskRunning, trainyard.ClassCanceled), ended(trainyard.ClassOK, 0))
+	for _, id := range []trainyard.NodeID{"c", "n", "elsewhere"} {
+		if got := preemptJob(j, id); len(got) > 0 {
+			t.Errorf("%s has nothing at work, and tasks on %v must end", id, got)
+		}
+	}
+	if got := preemptJob(j, "a"); !slices.Equal(got, []trainyard.NodeID{"a", "b"}) {
+		t.Errorf("tasks on %v must end, want a and b", got)
+	}
+	for i, want := range []trainyard.Class{trainyard.ClassPreempted, trainyard.ClassPreempted, "", trainyard.ClassCanceled, ""} {
+		if got := j.Status.Attempts[0].Tasks[i].StopWhy; got != want {
+			t.Errorf("task %d is to end because %q, want %q", i, got, want)
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 
 	"github.com/trainyard/trainyard"
@@ -21,6 +22,8 @@ type Kind struct {
 	// Settings makes the driver's settings of what ARM calls the compute's properties, and of its secrets. It refuses what is missing or
 	// wrong, by the names that a compute file has.
 	Settings func(properties, secret json.RawMessage) (json.RawMessage, error)
+	// Keep carries over into new settings what was found out before and must not change by itself. Nil: nothing.
+	Keep func(old, settings json.RawMessage) (json.RawMessage, error)
 	// Probe looks whether the engine or the machine can be used, and returns the settings with what it found out added. Nil: no look.
 	Probe func(ctx context.Context, settings json.RawMessage) (Found, error)
 }
@@ -33,9 +36,9 @@ func (k *Kind) place() string {
 	return "attached/" + k.Fleet
 }
 
-// AttachedPlaces are the locations of attached machines.
-func (c *Control) AttachedPlaces() []trainyard.Location {
-	var out []trainyard.Location
+// OtherPlaces are locations that no configuration names: of attached machines, and those that have nodes still.
+func (c *Control) OtherPlaces() []trainyard.Location {
+	out := slices.Clone(c.retired)
 	for i := range c.Kinds {
 		if at := c.Kinds[i].place(); at != "" {
 			out = append(out, trainyard.Location{Name: at, Driver: c.Kinds[i].Fleet})
@@ -97,7 +100,9 @@ func (c *Control) attach(ctx context.Context, comp *trainyard.Compute) error {
 		return nil
 	}
 	old, err := c.Store.Compute(ctx, comp.Key())
-	if err == nil && len(comp.Secret) == 0 {
+	if err != nil {
+		old = nil
+	} else if len(comp.Secret) == 0 {
 		comp.Secret = old.Secret
 	}
 	props, err2 := json.Marshal(comp.Spec.Properties)
@@ -115,6 +120,11 @@ func (c *Control) attach(ctx context.Context, comp *trainyard.Compute) error {
 	if err != nil {
 		return named(comp, err)
 	}
+	if old != nil && kind.Keep != nil {
+		if settings, err = kind.Keep(old.Settings, settings); err != nil {
+			return named(comp, err)
+		}
+	}
 	found := Found{Settings: settings}
 	if kind.Probe != nil {
 		if found, err = kind.Probe(ctx, settings); err != nil {
@@ -131,7 +141,8 @@ func (c *Control) attach(ctx context.Context, comp *trainyard.Compute) error {
 // named puts the compute's name before an error for users.
 func named(comp *trainyard.Compute, err error) error {
 	code := trainyard.CodeOf(err)
-	if code == trainyard.CodeInternal || code == "" {
+	switch code {
+	case trainyard.CodeInternal, trainyard.CodeBusy, "": // it is what was asked for that does not work: to ask again changes nothing
 		code = trainyard.CodeInvalid
 	}
 	return trainyard.Errorf(code, "compute %q: %v", comp.Name, err)

@@ -63,7 +63,7 @@ func (c *Control) PutCompute(ctx context.Context, who trainyard.User, in *trainy
 		return tx.PutNode(&trainyard.Node{ID: newNodeID(strings.ToLower(comp.Name)), Compute: comp.Key(), State: trainyard.NodeCreating, Created: now,
 			Reason: trainyard.Reason{Code: "Starting", Message: "the server's agent is about to reach " + comp.Engine, Since: now}})
 	})
-	if err == nil && created && comp.Hosted() {
+	if err == nil && comp.Hosted() {
 		c.nodes.bump(everyHosted)
 	}
 	return &comp, created, err
@@ -87,7 +87,7 @@ func (c *Control) admitCompute(comp *trainyard.Compute) error {
 	}
 	comp.Where = c.where(comp.Location)
 	comp.Warnings = nil
-	if !strings.EqualFold(comp.Location, comp.Where) {
+	if !strings.EqualFold(comp.Location, comp.Where) && !strings.EqualFold(comp.Location, trainyard.DefaultLocation) { // the workspace's own word says nothing
 		comp.Warnings = trainyard.Warn(comp.Warnings, fmt.Sprintf("location %s means %s here", comp.Location, comp.Where))
 	}
 	switch comp.Spec.ComputeType {
@@ -153,6 +153,9 @@ func (c *Control) admitCluster(comp *trainyard.Compute) error {
 	}
 	if s.MinNodeCount < 0 || s.MaxNodeCount < s.MinNodeCount || s.MaxNodeCount > 10000 {
 		return trainyard.Invalid("compute %q: min_instances is %d and max_instances %d; want 0 ≤ min ≤ max ≤ 10000", comp.Name, s.MinNodeCount, s.MaxNodeCount)
+	}
+	if !l.Capacity.Holds(trainyard.Capacity{}.Plus(1, size)) {
+		return trainyard.Invalid("compute %q: a node of size %s (%d vCPUs, %d GPUs) is more than location %s has in all; see: trainyard location show --name %s", comp.Name, size.Name, size.VCPUs, size.GPUs, l.Name, l.Name)
 	}
 	c.overcommitted(comp, size)
 	return nil

@@ -67,7 +67,9 @@ type Control struct {
 	polled map[trainyard.JobKey]bool            // live jobs that a run-history client watches
 	nodes  *topics[trainyard.NodeID]
 	fleets *topics[string]
-	unsub  func()
+
+	retired []trainyard.Location // not configured any more, and not without nodes yet; as Boot found them
+	unsub   func()
 }
 
 // New makes a Control; nothing runs yet.

@@ -124,6 +124,9 @@ func (c *Control) present(j *trainyard.Job) *trainyard.Job {
 	j.Status.Timeline = timeline(j, c.Now())
 	if j.Status.State == trainyard.JobQueued {
 		if why, _ := c.Store.Reason(j.Key()); why.Message != "" {
+			if before := j.Status.Reason; before.Code == "Preempted" || before.Code == "Retrying" { // that is the larger half of the story
+				why.Message = before.Message + "; " + why.Message
+			}
 			why.Since = j.Status.Reason.Since
 			j.Status.Reason = why
 		}

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"strings"
@@ -29,16 +30,52 @@ func (c *Control) appendLog(ctx context.Context, j *trainyard.Job, attempt int, 
 	if attempt < 1 || j.Status.Attempts[attempt-1].Logs[name] == 0 {
 		return c.Output.Append(ctx, j.Scope, j.Name, name, offset, data)
 	}
-	before := &j.Status.Attempts[attempt-1]
+	return appendAfter(&j.Status.Attempts[attempt-1], j.Status.Attempts[attempt].Number, name, offset, data, func(offset int64, data []byte) (int64, error) {
+		return c.Output.Append(ctx, j.Scope, j.Name, name, offset, data)
+	})
+}
+
+// appendAfter adds bytes of an attempt after what the one before left. add is output.Store.Append for the log.
+func appendAfter(before *trainyard.Attempt, number int, name string, offset int64, data []byte, add func(offset int64, data []byte) (int64, error)) (int64, error) {
 	base := before.Logs[name]
-	if head := heading(before, j.Status.Attempts[attempt].Number, name); head != "" {
-		if _, err := c.Output.Append(ctx, j.Scope, j.Name, name, base, []byte(head)); err != nil {
+	if err := padLog(base, add); err != nil {
+		return 0, fmt.Errorf("log %s: %w", name, err)
+	}
+	if head := heading(before, number, name); head != "" {
+		if _, err := add(base, []byte(head)); err != nil {
 			return 0, err
 		}
 		base += int64(len(head))
 	}
-	size, err := c.Output.Append(ctx, j.Scope, j.Name, name, base+offset, data)
+	size, err := add(base+offset, data)
 	return max(0, size-base), err
+}
+
+// padLog fills up a log that is shorter than the attempts before left it: the disk lost it, or somebody deleted it. Offsets stay what they
+// were, or the agent would send the same bytes for ever.
+func padLog(base int64, add func(offset int64, data []byte) (int64, error)) error {
+	const most = 1 << 20
+	size, err := add(base, nil)
+	if err != nil || size >= base {
+		return err
+	}
+	line := fmt.Sprintf("\n--- %d bytes of earlier attempts were lost ---\n", base-size)
+	for size < base {
+		piece := bytes.Repeat([]byte{'\n'}, int(min(most, base-size)))
+		if len(line) <= len(piece) {
+			copy(piece, line)
+		}
+		line = ""
+		now, err := add(size, piece)
+		if err != nil {
+			return err
+		}
+		if now <= size {
+			return fmt.Errorf("it does not grow beyond %d bytes", now)
+		}
+		size = now
+	}
+	return nil
 }
 
 // heading stands between the parts of two attempts in what users read. It is the same whenever it is asked for.

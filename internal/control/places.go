@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -14,8 +15,12 @@ import (
 // everyHosted is the topic that rises when there is a node that an agent in the server should host, and does not yet.
 const everyHosted trainyard.NodeID = "hosted nodes"
 
-// Boot makes what every server has from its first start: the default workspace and what belongs to it.
+// Boot makes what every server has from its first start: the default workspace and what belongs to it. Later starts look after clusters
+// whose location is gone.
 func (c *Control) Boot(ctx context.Context) error {
+	if err := c.settle(ctx); err != nil {
+		return err
+	}
 	scope := trainyard.DefaultScope()
 	if _, err := c.Store.Resource(ctx, scope, trainyard.KindWorkspace, scope.Workspace, ""); err == nil {
 		return nil
@@ -50,6 +55,18 @@ func (c *Control) HostedNodes(ctx context.Context, after int64) ([]Hosted, int64
 	return out, rev
 }
 
+// HostedAgain is h with what its compute says now.
+func (c *Control) HostedAgain(ctx context.Context, h Hosted) Hosted {
+	n, err := c.Store.Node(ctx, h.Node)
+	if err != nil {
+		return h
+	}
+	if comp, err := c.Store.Compute(ctx, n.Compute); err == nil {
+		h.Engine, h.Settings = comp.Engine, comp.Settings
+	}
+	return h
+}
+
 // where is the location of ours that a location in a file means: its own name, or the default.
 func (c *Control) where(name string) string {
 	same := func(s string) bool { return strings.EqualFold(s, name) }
@@ -75,14 +92,87 @@ func (c *Control) AllLocations(context.Context) ([]trainyard.Location, error) {
 	return out, nil
 }
 
+// settle looks after clusters whose location the configuration does not name any more: one without nodes moves to the location that its
+// own word means now, one with nodes keeps the old place, as it was, until they are gone.
+func (c *Control) settle(ctx context.Context) error {
+	known := map[string]string{} // driver by location, of all that there ever were
+	if data, err := c.Store.Setting(ctx, settingLocations); err == nil && len(data) > 0 {
+		if err := json.Unmarshal(data, &known); err != nil {
+			return err
+		}
+	}
+	for _, l := range c.Locations {
+		known[l.Name] = l.Driver
+	}
+	comps, err := c.Store.Computes(ctx, trainyard.Scope{})
+	if err != nil {
+		return err
+	}
+	for _, comp := range comps {
+		named := func(l trainyard.Location) bool { return l.Name == comp.Where }
+		if !comp.Elastic() || slices.ContainsFunc(c.Locations, named) {
+			continue
+		}
+		nodes, err := c.Store.Nodes(ctx, comp.Key())
+		if err != nil {
+			return err
+		}
+		if len(nodes) == 0 {
+			if err := c.moveCompute(ctx, comp.Key()); err != nil {
+				return err
+			}
+			continue
+		}
+		c.Log.Warn("a location is not in the configuration any more; its nodes stay until they are done", "location", comp.Where, "compute", comp.Name, "nodes", len(nodes))
+		if c.isRetired(comp.Where) {
+			continue
+		}
+		driver := known[comp.Where]
+		if driver == "" {
+			driver = "process" // as it was before locations were written down
+		}
+		c.retired = append(c.retired, trainyard.Location{Name: comp.Where, Driver: driver, Approved: []string{"all"}})
+	}
+	doc, err := json.Marshal(known)
+	if err != nil {
+		return err
+	}
+	return c.Store.Update(ctx, func(tx *store.Tx) error { return tx.PutSetting(settingLocations, doc) })
+}
+
+// settingLocations is where the drivers of all locations that ever were are kept.
+const settingLocations = "control.locations"
+
+// moveCompute gives a cluster the location that its own word means now.
+func (c *Control) moveCompute(ctx context.Context, key trainyard.ComputeKey) error {
+	return c.Store.Update(ctx, func(tx *store.Tx) error {
+		comp, err := tx.Compute(key)
+		if err != nil {
+			return nil
+		}
+		from := comp.Where
+		comp.Where = c.where(comp.Location)
+		comp.Warnings = trainyard.Warn(comp.Warnings, fmt.Sprintf("location %s is not in the server's configuration any more; its nodes come from %s now", from, comp.Where))
+		tx.Event(c.event(comp.Scope, "compute", comp.Name, "moved", "", "from location "+from+" to "+comp.Where))
+		return tx.PutCompute(comp)
+	})
+}
+
+// isRetired says whether a location is only there for nodes that it still has.
+func (c *Control) isRetired(name string) bool {
+	return slices.ContainsFunc(c.retired, func(l trainyard.Location) bool { return l.Name == name })
+}
+
 // place is a location of ours by its own name, with its sizes; nil for what is none, such as the place of attached machines.
 func (c *Control) place(name string) *trainyard.Location {
-	for _, l := range c.Locations {
-		if l.Name == name {
-			if len(l.Sizes) == 0 {
-				l.Sizes = catalog.Sizes()
+	for _, list := range [][]trainyard.Location{c.Locations, c.retired} {
+		for _, l := range list {
+			if l.Name == name {
+				if len(l.Sizes) == 0 {
+					l.Sizes = catalog.Sizes()
+				}
+				return &l
 			}
-			return &l
 		}
 	}
 	return nil

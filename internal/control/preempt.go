@@ -11,6 +11,8 @@ import (
 	"github.com/trainyard/trainyard/internal/store"
 )
 
+const preempted = "Preempted" // the code of the reason of nodes that give way
+
 // share cuts what clusters wish for down to what their locations have room for, and has low-priority nodes give way to dedicated ones.
 func (c *Control) share(ctx context.Context, wishes []wish) error {
 	for i := range c.Locations {
@@ -31,6 +33,8 @@ func (c *Control) share(ctx context.Context, wishes []wish) error {
 			if lacks := w.Add - s.Grant[w.comp.Key()]; lacks > 0 {
 				w.Add, w.full = w.Add-lacks, s.Why[w.comp.Key()]
 			}
+			w.gives = s.Release[w.comp.Key()]
+			w.Remove = append(w.Remove, w.gives...)
 		}
 		if err := c.preempt(ctx, s.Preempt, l.Name); err != nil {
 			return err
@@ -45,8 +49,10 @@ func (c *Control) see(r *trainyard.Room, l *trainyard.Location, w *wish) {
 		return
 	}
 	low := w.comp.LowPriority()
-	if size, ok := l.Size(w.comp.Spec.Properties.VMSize); ok && w.Add > 0 {
-		r.Asks = append(r.Asks, trainyard.Ask{Compute: w.comp.Key(), Name: w.comp.Name, Add: w.Add, Size: size, Low: low})
+	if size, ok := l.Size(w.comp.Spec.Properties.VMSize); ok {
+		a := scale.Ask(w.demand, w.Scale)
+		a.Compute, a.Name, a.Size, a.Low = w.comp.Key(), w.comp.Name, size, low
+		r.Asks = append(r.Asks, a)
 	}
 	for _, n := range w.nodes {
 		size, ok := l.Size(n.Size)
@@ -56,7 +62,12 @@ func (c *Control) see(r *trainyard.Room, l *trainyard.Location, w *wish) {
 			r.Yielding = r.Yielding.Plus(1, size)
 		case n.State == trainyard.NodeLeaving: // its machine is there until the fleet says otherwise
 			r.Used, r.Yielding = r.Used.Plus(1, size), r.Yielding.Plus(1, size)
-		case low && !slices.Contains(w.Remove, n.ID):
+			if n.Reason.Code != preempted {
+				r.Leaving = r.Leaving.Plus(1, size)
+			}
+		case slices.Contains(w.Remove, n.ID): // it will be leaving in a moment
+			r.Yielding, r.Leaving = r.Yielding.Plus(1, size), r.Leaving.Plus(1, size)
+		case low:
 			r.Low = append(r.Low, trainyard.LowNode{ID: n.ID, Size: size, Began: c.began(n.ID)})
 		}
 	}
@@ -75,12 +86,13 @@ func (c *Control) began(id trainyard.NodeID) (at time.Time) {
 // preempt has nodes give way: what they run is asked to end, and they leave when it has.
 func (c *Control) preempt(ctx context.Context, ids []trainyard.NodeID, location string) error {
 	for _, id := range ids {
+		var others []trainyard.NodeID
 		err := c.Store.Update(ctx, func(tx *store.Tx) error {
 			n, err := tx.Node(id)
 			if err != nil || n.State == trainyard.NodeLeaving || n.State == trainyard.NodePreempted {
 				return nil
 			}
-			why := trainyard.Reason{Code: "Preempted", Message: "dedicated work of location " + location + " needs its room"}
+			why := trainyard.Reason{Code: preempted, Message: "dedicated work of location " + location + " needs its room"}
 			if n.State == trainyard.NodeCreating || n.State == trainyard.NodeUnusable {
 				err = n.MoveTo(trainyard.NodeLeaving, why, c.Now())
 			} else {
@@ -89,10 +101,8 @@ func (c *Control) preempt(ctx context.Context, ids []trainyard.NodeID, location 
 			if err != nil {
 				return err
 			}
-			for _, ref := range tx.NodeTasks(id) {
-				if err := c.stopTask(tx, ref.Task().ID, trainyard.ClassPreempted); err != nil {
-					return err
-				}
+			if others, err = c.preemptTasks(tx, id); err != nil {
+				return err
 			}
 			tx.Event(c.event(scopeOf(n.Compute), "node", string(id), "preempted", "", why.Message))
 			return tx.PutNode(n)
@@ -101,6 +111,9 @@ func (c *Control) preempt(ctx context.Context, ids []trainyard.NodeID, location 
 			return fmt.Errorf("preempt node %s: %w", id, err)
 		}
 		c.nodes.bump(id)
+		for _, other := range others {
+			c.nodes.bump(other)
+		}
 	}
 	if len(ids) > 0 {
 		c.fleets.bump(location)
@@ -108,18 +121,44 @@ func (c *Control) preempt(ctx context.Context, ids []trainyard.NodeID, location 
 	return nil
 }
 
-// stopTask has a task ended for a reason, unless it has one already.
-func (c *Control) stopTask(tx *store.Tx, id trainyard.TaskID, why trainyard.Class) error {
-	j, err := tx.Job(id.Job())
-	if err != nil {
-		return nil // deleted meanwhile
+// preemptTasks has the attempts ended that have a task at work on a node, with all their tasks on other nodes too: they have nothing left to
+// work for. It returns the nodes that must hear of it.
+func (c *Control) preemptTasks(tx *store.Tx, id trainyard.NodeID) (nodes []trainyard.NodeID, err error) {
+	for _, ref := range tx.NodeTasks(id) {
+		j, err := tx.Job(ref.Task().ID.Job())
+		if err != nil {
+			continue // deleted meanwhile
+		}
+		stopped := preemptJob(j, id)
+		if len(stopped) == 0 {
+			continue
+		}
+		if err := tx.PutJob(j); err != nil {
+			return nil, err
+		}
+		nodes = append(nodes, stopped...)
 	}
-	if t := findTask(j, id); t != nil && t.State != trainyard.TaskEnded && t.StopWhy == "" {
-		t.StopWhy = why
-		return tx.PutJob(j)
-	}
-	return nil
+	return nodes, nil
 }
+
+// preemptJob has the tasks of a job's current attempt end if one of them is at work on the node. A task whose process has ended is left to
+// store what it made, and so are those that have a reason to end already. It returns the nodes of the tasks that must end.
+func preemptJob(j *trainyard.Job, id trainyard.NodeID) (nodes []trainyard.NodeID) {
+	a := j.Status.Current()
+	if a == nil || !slices.ContainsFunc(a.Tasks, func(t trainyard.RunTask) bool { return t.Node == id && atWork(&t) }) {
+		return nil
+	}
+	for i := range a.Tasks {
+		if t := &a.Tasks[i]; atWork(t) && t.StopWhy == "" {
+			t.StopWhy = trainyard.ClassPreempted
+			nodes = append(nodes, t.Node)
+		}
+	}
+	return nodes
+}
+
+// atWork says that a task's process has not ended yet.
+func atWork(t *trainyard.RunTask) bool { return t.State.Rank() < trainyard.TaskUploading.Rank() }
 
 // leavePreempted lets preempted nodes go whose work has ended.
 func (c *Control) leavePreempted(ctx context.Context, comp *trainyard.Compute, nodes []*trainyard.Node) error {

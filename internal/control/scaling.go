@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/catalog"
 	"github.com/trainyard/trainyard/internal/scale"
 	"github.com/trainyard/trainyard/internal/store"
 )
@@ -56,7 +57,8 @@ func (c *Control) scaleAll(ctx context.Context, idle map[trainyard.NodeID]time.T
 		if err := c.leavePreempted(ctx, comp, nodes[comp.Key()]); err != nil {
 			errs = append(errs, fmt.Errorf("let preempted nodes of %s go: %w", comp.Name, err))
 		}
-		w := wish{comp: comp, nodes: nodes[comp.Key()], Scale: scale.Decide(c.demand(comp, nodes[comp.Key()], idle))}
+		d := c.demand(comp, nodes[comp.Key()], idle)
+		w := wish{comp: comp, nodes: nodes[comp.Key()], demand: d, Scale: scale.Decide(d)}
 		if !w.Again.IsZero() {
 			again = min(again, max(time.Millisecond, w.Again.Sub(c.Now())))
 		}
@@ -78,18 +80,23 @@ type wish struct {
 	comp  *trainyard.Compute
 	nodes []*trainyard.Node
 	trainyard.Scale
-	full trainyard.Reason // why it does not get all
+	demand trainyard.Demand
+	full   trainyard.Reason   // why it does not get all
+	gives  []trainyard.NodeID // of Remove: those that go because others need their room
 }
 
 func (c *Control) scaleOne(ctx context.Context, w wish) error {
 	comp, s := w.comp, w.Scale
+	if len(w.nodes) == 0 && c.isRetired(comp.Where) && !comp.Deleting {
+		return c.moveCompute(ctx, comp.Key()) // and look again: it changed
+	}
 	if comp.Deleting && len(w.nodes) == 0 {
 		return c.finishDelete(ctx, comp.Key())
 	}
 	if s.Add == 0 && len(s.Remove) == 0 && comp.Wanted == s.Wanted && comp.WantedWhy.Code == s.Why.Code && comp.Full == w.full.Message {
 		return nil
 	}
-	err := c.Store.Update(ctx, func(tx *store.Tx) error { return c.resize(tx, comp.Key(), s, w.full.Message) })
+	err := c.Store.Update(ctx, func(tx *store.Tx) error { return c.resize(tx, comp.Key(), w) })
 	if s.Add > 0 || len(s.Remove) > 0 {
 		for _, id := range s.Remove {
 			c.nodes.bump(id)
@@ -134,7 +141,8 @@ func (c *Control) demand(comp *trainyard.Compute, nodes []*trainyard.Node, idle 
 }
 
 // resize writes a decision down: new nodes as creating, idle ones as leaving if they still are idle.
-func (c *Control) resize(tx *store.Tx, key trainyard.ComputeKey, s trainyard.Scale, full string) error {
+func (c *Control) resize(tx *store.Tx, key trainyard.ComputeKey, w wish) error {
+	s, full := w.Scale, w.full.Message
 	comp, err := tx.Compute(key)
 	if err != nil {
 		return nil // deleted meanwhile
@@ -153,13 +161,17 @@ func (c *Control) resize(tx *store.Tx, key trainyard.ComputeKey, s trainyard.Sca
 		if err != nil || n.State == trainyard.NodeLeaving || len(tx.NodeTasks(id)) > 0 {
 			continue
 		}
-		if err := n.MoveTo(trainyard.NodeLeaving, s.Why, now); err != nil {
+		why := s.Why
+		if slices.Contains(w.gives, id) {
+			why = trainyard.Reason{Code: "RoomNeeded", Message: "it has no work and others of location " + comp.Where + " need its room"}
+		}
+		if err := n.MoveTo(trainyard.NodeLeaving, why, now); err != nil {
 			return err
 		}
 		if err := tx.PutNode(n); err != nil {
 			return err
 		}
-		tx.Event(c.event(comp.Scope, "node", string(id), "leaving", "", s.Why.Message))
+		tx.Event(c.event(comp.Scope, "node", string(id), "leaving", "", why.Message))
 	}
 	if comp.Wanted != s.Wanted {
 		comp.Resized = now
@@ -194,8 +206,8 @@ func (c *Control) FleetWanted(ctx context.Context, location string, after int64)
 		size := trainyard.VMSize{}
 		if l := c.place(location); l != nil {
 			var ok bool
-			if size, ok = l.Size(n.Size); !ok {
-				continue
+			if size, ok = l.Size(n.Size); !ok { // the configuration has dropped it; what is there may finish
+				size, _ = catalog.Size(n.Size)
 			}
 		}
 		token, err := c.JoinToken(n.ID)

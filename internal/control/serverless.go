@@ -1,6 +1,8 @@
 package control
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"strings"
 
@@ -52,9 +54,14 @@ func (r *resolver) serverless() *trainyard.Compute {
 	}
 	comp := serverlessCompute(j.Scope, l, vm, low)
 	old, err := r.c.Store.Compute(r.ctx, comp.Key())
-	if err == nil && !old.Deleting {
+	switch {
+	case err == nil && !sameServerless(old, comp, l):
+		r.fail("the serverless compute %s of location %s is taken by one with nodes of size %s in location %s; create a compute of size %s and name it",
+			comp.Name, l.Name, old.Spec.Properties.VMSize, old.Where, vm.Name)
+		return nil
+	case err == nil && !old.Deleting:
 		comp = old
-	} else {
+	default:
 		now := r.c.Now()
 		comp.Created, comp.Modified, comp.CreatedBy = now, now, "trainyard"
 		r.c.overcommitted(comp, vm)
@@ -70,17 +77,39 @@ func (r *resolver) serverless() *trainyard.Compute {
 	return comp
 }
 
+// sameServerless says whether a compute that was found under a name is the one that was meant.
+func sameServerless(old, want *trainyard.Compute, l *trainyard.Location) bool {
+	size, ok := l.Size(old.Spec.Properties.VMSize)
+	return ok && old.Serverless && old.Where == want.Where && size.Name == want.Spec.Properties.VMSize && old.LowPriority() == want.LowPriority()
+}
+
 func serverlessCompute(scope trainyard.Scope, l *trainyard.Location, size trainyard.VMSize, low bool) *trainyard.Compute {
-	name := serverlessPrefix + strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(size.Name, "Standard_")), "_", "-")
 	tier := "Dedicated"
 	if low {
-		name, tier = name+"-spot", "LowPriority"
+		tier = "LowPriority"
 	}
-	if l.Name != trainyard.DefaultLocation {
-		name += "-" + strings.ToLower(l.Name)
-	}
+	name := serverlessName(l.Name, size.Name, low)
 	return &trainyard.Compute{Scope: scope, Name: name, Location: l.Name, Where: l.Name, Serverless: true,
 		Spec: trainyard.ComputeSpec{ComputeType: trainyard.ComputeCluster, Description: fmt.Sprintf("nodes of size %s for jobs that name no compute", size.Name),
 			Properties: trainyard.ClusterProperties{VMSize: size.Name, VMPriority: tier, OSType: "Linux",
 				ScaleSettings: &trainyard.ScaleSettings{MaxNodeCount: serverlessNodes, NodeIdleTimeBeforeScaleDown: trainyard.ISODuration(0)}}}}
+}
+
+// serverlessName names the compute for a size, a tier and a location. What cannot be told apart by its words alone ends in a digest of them:
+// a location may be called spot, and sizes A_B and A-B read the same.
+func serverlessName(location, size string, low bool) string {
+	size, location = strings.ToLower(size), strings.ToLower(location)
+	size = strings.TrimPrefix(size, "standard_")
+	name := serverlessPrefix + strings.ReplaceAll(size, "_", "-")
+	if low {
+		name += "-spot"
+	}
+	if location != strings.ToLower(trainyard.DefaultLocation) {
+		name += "-" + location
+	}
+	if name == serverlessPrefix+strings.ReplaceAll(size, "_", "-") && !strings.Contains(size, "-") {
+		return name
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %v", location, size, low))
+	return name + "-" + hex.EncodeToString(sum[:3])
 }

@@ -110,6 +110,7 @@ func (c *Control) taskEnv(j *trainyard.Job) (env map[string]string, token string
 		"MLFLOW_EXPERIMENT_NAME": experiment, "MLFLOW_EXPERIMENT_ID": trainyard.ExperimentID(j.Scope, experiment),
 		"MSI_ENDPOINT": base + "/msi/token", "MSI_SECRET": token, "OBO_ENDPOINT": base + "/msi/token",
 		"DEFAULT_IDENTITY_CLIENT_ID": "trainyard",
+		"PYTHONUNBUFFERED":           "1", // what a script prints is seen when it prints it
 	}
 	maps.Copy(env, j.Spec.EnvironmentVariables)
 	return env, token, nil

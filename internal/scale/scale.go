@@ -4,6 +4,7 @@ package scale
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/trainyard/trainyard"
@@ -17,7 +18,10 @@ func Decide(d trainyard.Demand) trainyard.Scale {
 		low, high = 0, 0
 	}
 	busy, idle, coming, present := tally(d.Nodes)
-	waiting := waits(d.Queued, high)
+	waiting := 0
+	for _, g := range gangs(d.Queued, high) {
+		waiting += g
+	}
 	need := min(max(busy+waiting, low), high)
 	out := trainyard.Scale{Wanted: max(need, busy), Why: why(d, busy, waiting, need)}
 	if missing := need - busy - len(idle) - coming; missing > 0 {
@@ -65,18 +69,42 @@ func tally(nodes []trainyard.NodeAge) (busy int, idle []trainyard.NodeAge, comin
 	return busy, idle, coming, present
 }
 
-// waits counts the nodes that waiting jobs ask for, stopping at what the cluster could ever give. Jobs larger than it ask for nothing.
-func waits(gangs []int, high int) int {
+// gangs are the sizes of the waiting jobs that nodes are wanted for, stopping at what the cluster could ever give. Jobs larger than it
+// ask for nothing.
+func gangs(queued []int, high int) []int {
+	var out []int
 	n := 0
-	for _, g := range gangs {
+	for _, g := range queued {
 		if g > high {
 			continue
 		}
+		out = append(out, g)
 		if n += g; n >= high {
-			return n
+			break
 		}
 	}
-	return n
+	return out
+}
+
+// Ask is what a cluster asks of its location once Decide has said what it would have.
+func Ask(d trainyard.Demand, s trainyard.Scale) trainyard.Ask {
+	a := trainyard.Ask{Add: s.Add, Min: d.Min}
+	if d.Stopped || d.Deleting {
+		a.Min = 0
+	} else {
+		a.Gangs = gangs(d.Queued, max(d.Max, d.Min))
+	}
+	busy, idle, coming, _ := tally(d.Nodes)
+	for _, n := range idle {
+		if !slices.Contains(s.Remove, n.ID) {
+			a.Idle = append(a.Idle, n.ID)
+		}
+	}
+	if !d.Stopped && !d.Deleting {
+		a.Coming = coming
+	}
+	a.Have = busy + len(a.Idle) + a.Coming
+	return a
 }
 
 func notYet(nodes []trainyard.NodeAge) []trainyard.NodeID {

@@ -133,7 +133,7 @@ func (t *jobTranslator) resources() {
 			r.DockerArgs = strings.Join(f.list("docker_args"), " ")
 		}
 	}
-	if f.noted("locations", "there is one location here") != nil {
+	if f.has("locations") {
 		r.Locations = f.list("locations")
 	}
 	if n := f.noted("properties", "nothing here reads them"); n != nil {
@@ -185,7 +185,7 @@ func (t *jobTranslator) queue() {
 		return
 	}
 	q := &trainyard.QueueSettings{}
-	if f.noted("job_tier", "every job here has the same tier") != nil {
+	if f.has("job_tier") {
 		q.JobTier = f.choice("job_tier", "spot", "Spot", "basic", "Basic", "standard", "Standard", "premium", "Premium", "null", "(Null)")
 	}
 	q.Priority = slices.Index([]string{"", "low", "medium", "high"}, f.choice("priority", "low", "low", "medium", "medium", "high", "high"))

@@ -80,6 +80,11 @@ func (f *fields) location(drivers []string) trainyard.Location {
 		l.Settings = asJSON(s.n.plain())
 	}
 	f.sizes(&l)
+	for _, s := range l.Sizes {
+		if !l.Capacity.Holds(trainyard.Capacity{}.Plus(1, s)) {
+			f.p.at(f.place("sizes"), f.at("sizes"), "%s (%d vCPUs, %d GPUs) is more than the location's capacity: no node of it could ever be had", s.Name, s.VCPUs, s.GPUs)
+		}
+	}
 	f.prices(&l)
 	return l
 }

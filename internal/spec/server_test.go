@@ -23,7 +23,7 @@ func TestAServersLocationsAreRead(t *testing.T) {
 locations:
   - name: lab
     regions: [westeurope, northeurope]
-    capacity: {nodes: 4, vcpus: 16}
+    capacity: {nodes: 4, vcpus: 64}
     sizes: [standard_ds3_v2, {name: Lab_Big, vcpus: 32, memory_gb: 128, gpus: 2, gpu: A100, price: 1.5}]
     prices: {Standard_DS3_v2: 0.1}
     approved: [NCsv3]
@@ -35,7 +35,7 @@ locations:
 		t.Fatal(err)
 	}
 	lab, hpc := s.Locations[0], s.Locations[1]
-	if lab.Driver != "process" || lab.Capacity != (trainyard.Capacity{Nodes: 4, VCPUs: 16}) || len(lab.Sizes) != 2 || len(lab.Regions) != 2 {
+	if lab.Driver != "process" || lab.Capacity != (trainyard.Capacity{Nodes: 4, VCPUs: 64}) || len(lab.Sizes) != 2 || len(lab.Regions) != 2 {
 		t.Errorf("read %+v", lab)
 	}
 	if ds3, ok := lab.Size("STANDARD_DS3_V2"); !ok || ds3.PricePerHour != 0.1 || ds3.LowPriorityRate >= 0.1 || ds3.LowPriorityRate <= 0 {

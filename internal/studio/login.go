@@ -84,6 +84,10 @@ func (d *door) redeem(w http.ResponseWriter, r *http.Request) {
 	secure(w.Header())
 	q := r.URL.Query()
 	next := local(q.Get("next"))
+	if r.Method == http.MethodHead { // who only looks at links must not use a ticket up
+		w.WriteHeader(http.StatusOK)
+		return
+	}
 	if !q.Has("ticket") {
 		d.showLogin(w, r, http.StatusOK, "", next)
 		return
@@ -104,6 +108,7 @@ func (d *door) redeem(w http.ResponseWriter, r *http.Request) {
 // login takes the form.
 func (d *door) login(w http.ResponseWriter, r *http.Request) {
 	secure(w.Header())
+	hurry(w)
 	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 	if err := r.ParseForm(); err != nil {
 		d.showLogin(w, r, http.StatusBadRequest, "that was not a form with a token", "")
@@ -135,9 +140,15 @@ func (d *door) logout(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, "/studio/login", http.StatusSeeOther)
 }
 
+// hurry bounds how long a small body may take to arrive from somebody who is nobody yet.
+func hurry(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(10 * time.Second)) // not every writer can
+}
+
 // makeTicket answers a program that has a token with an address that logs a browser in: {"next": "/jobs/x"} in, {"url": …} out.
 func (d *door) makeTicket(w http.ResponseWriter, r *http.Request) {
 	secure(w.Header())
+	hurry(w)
 	var ask struct {
 		Next string `json:"next"`
 	}

@@ -36,20 +36,13 @@ start() { # at which address
 	done
 }
 client() { # work or after
-	"$venv/bin/python" -W ignore "$here/client.py" "$1" "$major" >"$dir/client.log" 2>&1 || { cat "$dir/client.log" >&2; exit 1; }
+	SSL_CERT_FILE="$MLFLOW_TRACKING_SERVER_CERT_PATH" "$venv/bin/python" -W ignore "$here/client.py" "$1" "$major" >"$dir/client.log" 2>&1 || { cat "$dir/client.log" >&2; exit 1; }
 	grep " passed$" "$dir/client.log"
 }
 start 127.0.0.1:0
-eval "$(python3 - "$TRAINYARD_CONFIG_DIR" <<'PY'
-import json, os, shlex, sys, urllib.parse
-p = json.load(open(os.path.join(sys.argv[1], "profile.json")))
-at = urllib.parse.urlparse(p["url"]).netloc
-uri = (f"http://{at}/mlflow/v1.0/subscriptions/{p['subscription']}/resourceGroups/{p['resourceGroup']}"
-       f"/providers/Microsoft.MachineLearningServices/workspaces/{p['workspace']}")
-for k, v in {"MLFLOW_TRACKING_URI": uri, "MLFLOW_TRACKING_TOKEN": p["token"], "at": at}.items():
-    print(f"export {k}={shlex.quote(v)}")
-PY
-)"
+eval "$("$bin" workspace mlflow-env)" # as the README says
+at=${MLFLOW_TRACKING_URI#*://}
+at=${at%%/*}
 export TRAINYARD="$bin" MLFLOW_HTTP_REQUEST_MAX_RETRIES=2 MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT=true MLFLOW_DISABLE_TELEMETRY=true
 for major in ${2:-2 3}; do
 	venv="$cache/mlflow$major-$(cksum <"$here/requirements-$major.txt" | cut -d' ' -f1)"

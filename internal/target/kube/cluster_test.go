@@ -127,7 +127,19 @@ func TestAnAPIServerThatIsAwayCostsNothing(t *testing.T) {
 		t.Errorf("log is %q", got)
 	}
 	b.ran(k, 1)
-	b.must(b.Start(t.Context(), other)) // when it runs depends on how soon the cluster's own controllers come back
+	b.must(b.Start(t.Context(), other))
+	// When it runs depends on how soon the cluster's own controllers come back: minutes, on a busy machine. The next tests need them.
+	late := time.After(5 * time.Minute)
+	for {
+		if o, _ := b.find(other.ID); o.State == trainyard.TaskRunning || o.State == trainyard.TaskEnded {
+			return
+		}
+		select {
+		case <-late:
+			t.Fatal("the cluster's controllers did not come back")
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
 }
 
 func TestANodeThatDoesNotAnswerIsLost(t *testing.T) {

@@ -1,0 +1,4 @@
+package arm
+
+// CleanCompute is cleanCompute, for tests.
+var CleanCompute = cleanCompute
