@@ -141,9 +141,17 @@ func (d *Driver) launch(ctx context.Context, e *task, p *plan) error {
 		return err
 	}
 	err := create()
-	if errdefs.IsConflict(err) { // a request of an agent that died came late; it never got to the request to start it
+	// A request of an agent that died came late; it never got to the request to start it. While the engine is still about it, the name is
+	// taken and there is nothing to remove yet.
+	for late := time.Now().Add(beginPatience); errdefs.IsConflict(err) && ctx.Err() == nil && time.Now().Before(late); {
 		if err = d.engine.remove(ctx, name, false); err == nil {
 			err = create()
+		}
+		if errdefs.IsConflict(err) {
+			select {
+			case <-ctx.Done():
+			case <-time.After(20 * time.Millisecond):
+			}
 		}
 	}
 	if err != nil {
