@@ -4,8 +4,11 @@ SHELL = /bin/bash
 GO ?= go
 GOFLAGS += -trimpath
 PKGS = ./...
+TESTS ?= $(PKGS)
+# Packages whose tests stop, break and start again engines that are not ours.
+DRIVERS = ./internal/target/docker ./internal/target/kube ./internal/target/slurm ./internal/fleet/slurm ./internal/fleet/ssh
 
-.PHONY: build demo test check targets clients cross bench clean
+.PHONY: build demo test check drivers targets clients cross bench clean
 
 build: bin/trainyard
 
@@ -23,7 +26,10 @@ check: build
 	$(GO) vet $(PKGS)
 	cd tools && $(GO) build -o ../bin/staticcheck honnef.co/go/tools/cmd/staticcheck
 	bin/staticcheck $(PKGS)
-	@set -o pipefail; $(GO) test -race -timeout 30m -v $(PKGS) 2>&1 | awk -f tools/summary.awk
+	@set -o pipefail; $(GO) test -race -timeout 30m -v $(TESTS) 2>&1 | awk -f tools/summary.awk
+
+drivers:
+	@set -o pipefail; $(GO) test -race -timeout 30m -v $(DRIVERS) 2>&1 | awk -f tools/summary.awk
 
 # The same job files on every kind of target, and the table of it. Engines are those that TRAINYARD_TEST_* variables lead to: see
 # test/engines. TABLE is relative to this folder.
