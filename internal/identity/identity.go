@@ -1,6 +1,7 @@
 // Package identity says who is asking and what they may do: it makes and checks tokens, holds the one table of permissions, answers the
 // token, metadata and discovery endpoints that Azure's clients look for before their first call, and owns the server's certificates and
-// its port. It knows no jobs or computes beyond their names, and keeps no sessions: a token is all there is to know of a user.
+// its port. It knows no jobs or computes beyond their names. A token is all there is to know of a user; a browser gets a signed session for
+// one, which never outlives it, and of which only tickets and log-outs are remembered, until the server stops.
 package identity
 
 import (

@@ -12,6 +12,7 @@
 //	Dir/TASK/work                       working directory: a private copy of the code, with outputs and logs
 //	Dir/TASK/{inputs,outputs-named}     private inputs, and named outputs until they are uploaded
 //	Dir/TASK/python                     a thin virtual environment on top of the shared one: what the task installs goes here
+//	Dir/TASK/restored.json              what came back of an attempt that was preempted, so that it is not uploaded unchanged
 //	Dir/TASK/staged.json                written last: Prepare is done. Tasks that need only folders have none
 //
 // Everything is written aside and then named, so whoever is killed in between leaves only folders that the next one clears away.
