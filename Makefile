@@ -31,11 +31,11 @@ check: build
 drivers:
 	@set -o pipefail; $(GO) test -race -timeout 30m -v $(DRIVERS) 2>&1 | awk -f tools/summary.awk
 
-# The same job files on every kind of target, and the table of it. Engines are those that TRAINYARD_TEST_* variables lead to: see
+# The same job files on every kind of target, and the table of it; then every engine is unplugged in the middle of a job. Engines are those that TRAINYARD_TEST_* variables lead to: see
 # test/engines. TABLE is relative to this folder.
 TABLE ?= docs/targets.md
 targets: build
-	TRAINYARD_TARGETS_TABLE=$(abspath $(TABLE)) $(GO) test -count=1 -run TestTheSameJobFiles ./cmd/trainyard
+	TRAINYARD_TARGETS_TABLE=$(abspath $(TABLE)) $(GO) test -count=1 -timeout 20m -parallel 4 -run 'TestTheSameJobFiles|TestUnplugging|TestAMissingImage' ./cmd/trainyard
 
 # The official clients against this program: Azure's Python SDK, MLflow 2 and 3, HashiCorp's Go client, and a browser. They are large
 # downloads, so not part of test.
@@ -52,8 +52,11 @@ cross:
 	CGO_ENABLED=0 GOOS=darwin GOARCH=arm64 $(GO) build $(GOFLAGS) -o dist/trainyard-darwin-arm64 ./cmd/trainyard
 	CGO_ENABLED=0 GOOS=windows GOARCH=amd64 $(GO) build $(GOFLAGS) -o dist/trainyard-windows-amd64.exe ./cmd/trainyard
 
+# Trainyard alone, and beside Docker, Slurm and Kubernetes: engines that TRAINYARD_TEST_* variables lead to, and for the others those that can
+# be started here (root, and the packages that test/engines/*/up.sh name); the table says which were left out.
 bench: build
-	$(GO) run ./internal/bench -binary bin/trainyard -out docs/benchmarks.md
+	$(GO) build -o bin/bench ./internal/bench
+	bin/bench -binary bin/trainyard -engines test/engines -out docs/benchmarks.md
 
 clean:
 	rm -rf bin dist

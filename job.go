@@ -132,7 +132,9 @@ type JobPlan struct {
 	Inputs      map[string]TaskInput  `json:"inputs,omitempty"`
 	Outputs     map[string]TaskOutput `json:"outputs,omitempty"`
 	Timeout     time.Duration         `json:"timeout,omitempty"`
-	MaxAttempts int                   `json:"maxAttempts"` // tries when a node is lost
+	MaxAttempts int                   `json:"maxAttempts"`     // tries when a node is lost
+	Serve       *Serve                `json:"serve,omitempty"` // of a replica
+	Limits      Resources             `json:"limits,omitzero"` // what a task may use, where the node would let it use more
 }
 
 // JobStatus is what became of a job.
@@ -173,6 +175,7 @@ const (
 	ClassSibling     Class = "SiblingFailed"    // another rank of the gang ended the attempt
 	ClassDisk        Class = "DiskFull"         // no room on the node
 	ClassPreempted   Class = "Preempted"        // the node gave way to dedicated work
+	ClassUnwell      Class = "Unwell"           // a replica that was ready stopped answering its liveness probe
 )
 
 // Attempt is one try of a job. Number counts from 1.
@@ -197,7 +200,8 @@ type RunTask struct {
 	Result   *Result   `json:"result,omitempty"`
 	Spans    []Span    `json:"spans,omitempty"`
 	StopWhy  Class     `json:"stopWhy,omitempty"`  // set when the server wants it to end
-	Progress string    `json:"progress,omitempty"` // what it does before it runs: "building environment sklearn-1.5"
+	Progress string    `json:"progress,omitempty"` // what it does before it runs: "building environment sklearn-1.5"; then, why nothing newer is known
+	Serving  *Serving  `json:"serving,omitempty"`  // of a replica
 }
 
 // Current is the attempt that is going on or was last; nil before the first.

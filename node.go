@@ -230,6 +230,23 @@ type Wanted struct {
 	Rev     int64  `json:"rev"`
 	Tasks   []Task `json:"tasks"`
 	Leaving bool   `json:"leaving,omitempty"` // finish what runs, then stop
+	Dials   []Dial `json:"dials,omitempty"`   // connections that the server wants to replicas here
+
+	Images []string `json:"images,omitempty"` // of jobs that wait: can they be had here?
+}
+
+// ImageWord is what a node's engine says of an image before a task comes that wants it.
+type ImageWord struct {
+	Image   string `json:"image"`
+	Missing bool   `json:"missing,omitempty"` // it is not here and cannot be pulled now
+	Certain bool   `json:"certain,omitempty"` // nor later: the registry has answered, or the name is none
+	Why     string `json:"why,omitempty"`
+}
+
+// Dial asks an agent to connect the server with a replica's port: the agent opens a connection to the server and names ID on it.
+type Dial struct {
+	ID   string `json:"id"`
+	Task TaskID `json:"task"`
 }
 
 // Report is what an agent says: what changed of its tasks, or nothing but "I live".
@@ -238,6 +255,9 @@ type Report struct {
 	Epoch int64        `json:"epoch"`
 	Tasks []TaskReport `json:"tasks,omitempty"`
 	Notes []string     `json:"notes,omitempty"`
+	Loads []TaskLoad   `json:"loads,omitempty"` // of replicas
+
+	Images []ImageWord `json:"images,omitempty"` // answers to Wanted.Images
 }
 
 // MachineSpec asks a fleet for a machine. A fleet given the ID of a machine that it already has starts its agent again if that is dead,

@@ -43,7 +43,12 @@ type QueuedJob struct {
 	Priority int
 	Nodes    int // gang size
 	Since    time.Time
+	Serves   bool // a replica: see Shares
 }
+
+// Shares says whether a replica shares a node of this compute with whatever else is there, and takes no place from it. On a cluster it has
+// a node of its own, as its size promises.
+func (c *ComputeView) Shares() bool { return c.Type != ComputeCluster }
 
 // Plan is what the scheduler decided. Commit it whole or not at all.
 type Plan struct {
@@ -129,4 +134,29 @@ type Sharing struct {
 	Release map[ComputeKey][]NodeID // idle nodes that are let go so that others have room
 	Preempt []NodeID                // low-priority nodes that give way to dedicated ones
 	Why     map[ComputeKey]Reason   // of clusters that did not get all
+}
+
+// ReplicaDemand is what the scaler sees of one deployment. Loads are totals over all replicas, in the metric's unit.
+type ReplicaDemand struct {
+	Now        time.Time
+	Min, Max   int
+	Metric     string  // for people: "concurrency"
+	Target     float64 // load that one replica should have
+	Stable     float64 // mean load over the stable window
+	Panic      float64 // mean load over the panic window
+	Window     time.Duration
+	Ready      int           // replicas that take requests
+	Wanted     int           // as decided last
+	Waiting    int           // requests that wait for the first replica
+	Idle       time.Duration // since the last request
+	ZeroAfter  time.Duration
+	PanicUntil time.Time // as decided last
+}
+
+// ReplicaScale is the scaler's answer.
+type ReplicaScale struct {
+	Wanted int
+	Why    Reason
+	Panic  time.Time // until when nothing is taken away
+	Again  time.Time // look again then; zero: when the load changes
 }

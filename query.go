@@ -9,6 +9,8 @@ type User struct {
 	Scope Scope  `json:"scope,omitzero"` // the only workspace it may reach; zero: all
 	Job   string `json:"job,omitempty"`  // for a job's own token: the only run it may write to
 	Node  NodeID `json:"node,omitempty"` // for an agent's token
+
+	Endpoint string `json:"endpoint,omitempty"` // for a caller's token: the only endpoint it may call
 }
 
 // Role is what a user may do at most.
@@ -20,6 +22,7 @@ const (
 	RoleReader Role = "reader"
 	RoleJob    Role = "job"
 	RoleAgent  Role = "agent"
+	RoleCaller Role = "caller" // of one online endpoint, and nothing else
 )
 
 // View selects by archive flag, as listViewType does.

@@ -71,6 +71,8 @@ type Task struct {
 	DockerArgs   string                `json:"dockerArgs,omitempty"`
 	InstanceType string                `json:"instanceType,omitempty"` // as in JobResources, for engines that have such; "": the compute's default
 
+	Serve *Serve `json:"serve,omitempty"` // of a replica
+
 	Stop Class `json:"stop,omitempty"` // not empty: end it, for this reason
 
 	Restore bool `json:"restore,omitempty"` // bring back what an earlier attempt that was preempted left in ./outputs and the named outputs
@@ -171,7 +173,8 @@ type Observation struct {
 	PeakMB  int64   // highest memory use seen, 0 if unknown
 	Note    string  // what is not held: "memory limit not enforced: no cgroup"
 
-	Progress string // why it does not run yet, in the engine's words; of TaskStaging
+	Progress string // why it does not run yet, in the engine's words; of TaskRunning: why nothing newer is known of it
+	Address  string // of a replica in an engine: host:port at which the node reaches its port; "": through the driver's Dial
 	Spans    []Span // what a self-staged task did before and after the user's process, once known
 }
 
@@ -202,4 +205,5 @@ type TaskReport struct {
 	Spans    []Span    `json:"spans,omitempty"` // all so far
 	Result   *Result   `json:"result,omitempty"`
 	Warnings []string  `json:"warnings,omitempty"`
+	Serving  *Serving  `json:"serving,omitempty"` // of a replica
 }

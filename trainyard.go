@@ -119,6 +119,7 @@ type Location struct {
 	Sizes    []VMSize        `json:"sizes"`              // empty: the whole catalogue
 	Approved []string        `json:"approved,omitempty"` // sizes, series or families that need approval and have it; "all"
 	Capacity Capacity        `json:"capacity,omitzero"`  // of all its machines together
+	Machine  Resources       `json:"machine,omitzero"`   // the one machine that all its nodes share; zero: each is one of its own
 	Settings json.RawMessage `json:"-"`                  // of the fleet; may hold secrets
 }
 

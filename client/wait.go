@@ -30,7 +30,7 @@ func (c *Client) Wait(ctx context.Context, a *Answer, seen func(Operation)) erro
 	if err != nil {
 		return err
 	}
-	for pause := 25 * time.Millisecond; ; pause *= 2 {
+	for pause := 25 * time.Millisecond; ; pause = min(2*pause, time.Minute) {
 		look, err := c.Do(ctx, r)
 		if err != nil {
 			return err

@@ -24,7 +24,10 @@ import (
 	"github.com/trainyard/trainyard/internal/target"
 )
 
-var _ agent.Link = (*agentlink.Client)(nil)
+var (
+	_ agent.Link    = (*agentlink.Client)(nil)
+	_ agent.Tunnels = (*agentlink.Client)(nil)
+)
 
 // agentFlags is what a machine's agent is started with; the join token is in a file so that no list of processes shows it.
 type agentFlags struct {
@@ -80,6 +83,7 @@ func runAgent(ctx context.Context, f agentFlags) error {
 	if err != nil {
 		return fmt.Errorf("dial %s: %w", f.server, err)
 	}
+	defer link.Close()
 	server := ""
 	if f.ca != "" { // tasks get the server on loopback, and need to trust nobody
 		proxy, err := agentlink.NewProxy(agentlink.DialConfig{URL: f.server, CAFile: f.ca}, log)
@@ -93,6 +97,7 @@ func runAgent(ctx context.Context, f agentFlags) error {
 		ID: trainyard.NodeID(f.node), JoinToken: join, Link: link, Dir: f.dir, Cache: f.cache, Group: f.group, Address: f.address,
 		Limit: trainyard.Resources{CPUs: f.cpus, MemoryMB: f.memoryMB, Slots: 1},
 		Hide:  f.hide, Orphan: f.orphan, Server: server, Log: log,
+		Direct: strings.HasPrefix(f.server, "http:"), // the server speaks plain HTTP to its own computer only
 	})
 	if errors.Is(err, agent.ErrOrphan) {
 		log.Info("no server and no work: stopping")
@@ -117,6 +122,8 @@ type nodeConfig struct {
 	SelfStaged bool
 	Engines    []string // container engines that the driver has
 	Orphan     time.Duration
+	Direct     bool                                 // the node is on the server's own computer
+	Trouble    func(ctx context.Context, err error) // told why the driver is not fit to work, and nil when it is
 	Log        *slog.Logger
 }
 
@@ -151,7 +158,7 @@ func runNode(ctx context.Context, n nodeConfig, driver target.Driver) error {
 	return agent.New(agent.Config{
 		Node: n.ID, JoinToken: n.JoinToken, Link: n.Link, Driver: driver, Stage: st, Dir: filepath.Join(n.Dir, "agent"),
 		Address: n.Address, Version: version(), Notes: notes, Hide: n.Hide, Log: n.Log, OrphanAfter: n.Orphan,
-		Engines: n.Engines, Server: n.Server, CA: n.CA, SelfStaged: n.SelfStaged,
+		Engines: n.Engines, Server: n.Server, CA: n.CA, SelfStaged: n.SelfStaged, Direct: n.Direct, Trouble: n.Trouble,
 	}).Run(ctx)
 }
 

@@ -8,7 +8,7 @@ import (
 )
 
 // many are the flags that take several values after one name, as in "az": --set a=1 b=2.
-var many = map[string]string{"--set": "=", "--tags": "=", "--remove": ""}
+var many = map[string]string{"--set": "=", "--tags": "=", "--remove": "", "--traffic": "=", "--mirror-traffic": "="}
 
 // azArgs turns the manners of az's arguments into ours: a leading "ml", long flags shortened as far as they stay clear (--workspace for
 // --workspace-name), and several values after one flag.

@@ -12,7 +12,7 @@ import (
 	"github.com/trainyard/trainyard/client"
 )
 
-// assetNoun is a noun whose names have versions: environments and data.
+// assetNoun is a noun whose names have versions: environments, data and models.
 type assetNoun struct {
 	kind   trainyard.Kind
 	word   string // in sentences
@@ -163,7 +163,8 @@ func changed(ctx context.Context, c *client.Client, patch map[string]any, path .
 	return ans.Body, nil
 }
 
-var assetFields = fields{"description": "properties.description", "tags.*": "properties.tags", "properties.*": "properties.properties"}
+var assetFields = fields{"description": "properties.description", "tags.*": "properties.tags", "properties.*": "properties.properties",
+	"stage": "properties.stage"}
 
 func (a *app) assetUpdate(n assetNoun) *cobra.Command {
 	cmd := versionFlags(a.verb(verb{

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/trainyard/trainyard"
 	"github.com/trainyard/trainyard/internal/control"
 	fleetssh "github.com/trainyard/trainyard/internal/fleet/ssh"
+	"github.com/trainyard/trainyard/internal/slurm"
 	targetkube "github.com/trainyard/trainyard/internal/target/kube"
 	targetslurm "github.com/trainyard/trainyard/internal/target/slurm"
 )
@@ -81,7 +83,81 @@ func probeMachine(ctx context.Context, settings json.RawMessage) (control.Found,
 	return control.Found{Settings: out, Notes: notes}, err
 }
 
-// probeSlurm asks Slurm what the partition has.
+// slurmSettings is how Slurm is reached and where jobs go. An address is a login node's, in the words of a VirtualMachine; an account with a
+// restURL is the one of slurmrestd, and its password the token. What is here on the server's disk no compute can name.
+func slurmSettings(properties, secret json.RawMessage) (json.RawMessage, error) {
+	all, err := whole(properties, secret)
+	if err != nil {
+		return nil, err
+	}
+	var p struct {
+		Address string `json:"address"`
+		REST    string `json:"restURL"`
+		Account struct {
+			Username string `json:"username"`
+			Password string `json:"password"`
+		} `json:"administratorAccount"`
+	}
+	set := map[string]json.RawMessage{}
+	if err := errors.Join(json.Unmarshal(all, &p), json.Unmarshal(all, &set)); err != nil {
+		return nil, trainyard.Invalid("its properties cannot be read: %v", err)
+	}
+	for name := range set { // these have files of the server's in them
+		if strings.EqualFold(name, "login") || strings.EqualFold(name, "rest") || strings.EqualFold(name, "administratorAccount") {
+			delete(set, name)
+		}
+	}
+	switch {
+	case p.Address != "" && p.REST != "":
+		return nil, trainyard.Invalid("a login node (address) and slurmrestd (restURL) are two ways to the same Slurm; name one of them")
+	case p.Address != "":
+		if set["login"], err = machineSettings(properties, secret); err != nil {
+			return nil, err
+		}
+	case p.REST != "":
+		if set["rest"], err = json.Marshal(slurm.REST{URL: p.REST, User: p.Account.Username, Token: p.Account.Password}); err != nil {
+			return nil, err
+		}
+	}
+	return json.Marshal(set)
+}
+
+// keepLoginKey is keepHostKey for the login node of a Slurm.
+func keepLoginKey(old, settings json.RawMessage) (json.RawMessage, error) {
+	before, err := loginOf(old)
+	if err != nil {
+		return settings, nil
+	}
+	now, err := loginOf(settings)
+	if err != nil || len(now) == 0 || len(before) == 0 {
+		return settings, err
+	}
+	if now, err = keepHostKey(before, now); err != nil {
+		return nil, err
+	}
+	return withLogin(settings, now)
+}
+
+func loginOf(settings json.RawMessage) (json.RawMessage, error) {
+	var s struct {
+		Login json.RawMessage `json:"login"`
+	}
+	if err := json.Unmarshal(settings, &s); err != nil {
+		return nil, trainyard.Invalid("its properties cannot be read: %v", err)
+	}
+	return s.Login, nil
+}
+
+func withLogin(settings, login json.RawMessage) (json.RawMessage, error) {
+	set := map[string]json.RawMessage{}
+	if err := json.Unmarshal(settings, &set); err != nil {
+		return nil, trainyard.Invalid("its properties cannot be read: %v", err)
+	}
+	set["login"] = login
+	return json.Marshal(set)
+}
+
+// probeSlurm asks Slurm what the partition has, and pins the host key of its login node if there is one.
 func probeSlurm(ctx context.Context, settings json.RawMessage) (control.Found, error) {
 	var c targetslurm.Config
 	if err := json.Unmarshal(settings, &c); err != nil {
@@ -92,8 +168,16 @@ func probeSlurm(ctx context.Context, settings json.RawMessage) (control.Found, e
 	}
 	ctx, stop := context.WithTimeout(ctx, 30*time.Second)
 	defer stop()
-	notes, err := c.Probe(ctx)
-	return control.Found{Settings: settings, Notes: notes}, err
+	found, err := c.Probe(ctx)
+	if err != nil || c.Login == nil {
+		return control.Found{Settings: settings, Notes: found.Notes}, err
+	}
+	c.Login.HostKey = found.HostKey
+	login, err := json.Marshal(c.Login)
+	if err == nil {
+		settings, err = withLogin(settings, login)
+	}
+	return control.Found{Settings: settings, Notes: found.Notes}, err
 }
 
 // probeKubernetes asks the cluster for its version, its nodes, and for the rights that are needed.

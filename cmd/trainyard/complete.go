@@ -24,6 +24,9 @@ func (a *app) completeNames(cmd *cobra.Command, kind trainyard.Kind) ([]string, 
 		return nil, directive
 	}
 	path := []string{string(kind)}
+	if kind == trainyard.KindOnlineDeployment {
+		return a.completeDeployments(cmd, flag(cmd, "endpoint-name"))
+	}
 	if kind == trainyard.KindWorkspace {
 		return workspaceNames(ctx, c), directive
 	}

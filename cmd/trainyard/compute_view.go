@@ -104,7 +104,7 @@ func stateColor(s string) string {
 		return red
 	case "running":
 		return cyan
-	case "queued", "preparing", "resizing", "creating", "finalizing", "leaving", "cancelrequested", "deleting", "starting":
+	case "queued", "preparing", "resizing", "creating", "updating", "scaling", "finalizing", "leaving", "cancelrequested", "deleting", "starting":
 		return yellow
 	case "canceled", "stopped", "notstarted", "preempted":
 		return grey

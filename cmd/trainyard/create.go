@@ -49,7 +49,8 @@ func textSets(cmd *cobra.Command, names map[string]string) []string {
 // here makes a path given with a flag count from the working directory and not from the file's. Addresses stay as they are.
 func here(cmd *cobra.Command, flagName string) error {
 	f := cmd.Flags().Lookup(flagName)
-	if f == nil || !f.Changed || f.Value.String() == "" || strings.Contains(f.Value.String(), "://") || strings.HasPrefix(f.Value.String(), "azureml:") {
+	if f == nil || !f.Changed || f.Value.String() == "" || strings.Contains(f.Value.String(), "://") || strings.HasPrefix(f.Value.String(), "azureml:") ||
+		strings.HasPrefix(f.Value.String(), "runs:/") {
 		return nil
 	}
 	full, err := filepath.Abs(f.Value.String())
@@ -180,7 +181,7 @@ func (a *app) createDatastore(ctx context.Context, c *client.Client, cmd *cobra.
 	return a.printOne(trainyard.KindDatastore, ans.Body, a.datastoreView())
 }
 
-// createAsset creates a version of an environment or of a data asset.
+// createAsset creates a version of an environment, a model or a data asset.
 func (a *app) createAsset(ctx context.Context, c *client.Client, cmd *cobra.Command, args []string, kind trainyard.Kind, v view) error {
 	for _, f := range []string{"path", "conda-file", "build-context"} {
 		if err := here(cmd, f); err != nil {
@@ -189,13 +190,16 @@ func (a *app) createAsset(ctx context.Context, c *client.Client, cmd *cobra.Comm
 	}
 	doc, err := document(cmd, args, singular(kind), append(textSets(cmd, map[string]string{"version": "version", "type": "type", "path": "path",
 		"datastore": "datastore", "description": "description", "image": "image", "conda-file": "conda_file", "build-context": "build.path",
-		"dockerfile-path": "build.dockerfile_path", "os-type": "os_type"}), tagSets(cmd)...))
+		"dockerfile-path": "build.dockerfile_path", "os-type": "os_type", "stage": "stage"}), tagSets(cmd)...))
 	if err != nil {
 		return err
 	}
 	read := doc.Data
-	if kind == trainyard.KindEnvironment {
+	switch kind {
+	case trainyard.KindEnvironment:
 		read = doc.Environment
+	case trainyard.KindModel:
+		read = doc.Model
 	}
 	asset, err := read(c.Scope())
 	if err != nil {

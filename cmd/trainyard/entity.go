@@ -47,7 +47,8 @@ func snake(s string) string {
 }
 
 // usersKeys are objects whose members are named by users.
-var usersKeys = map[string]bool{"tags": true, "properties": true, "environmentVariables": true, "inputs": true, "outputs": true, "services": true}
+var usersKeys = map[string]bool{"tags": true, "properties": true, "environmentVariables": true, "inputs": true, "outputs": true, "services": true,
+	"traffic": true, "mirrorTraffic": true, "collections": true, "flavors": true}
 
 // snakeAll renames the members of an object and of what it holds, but not names that users gave.
 func snakeAll(v any) any {
@@ -99,6 +100,9 @@ func entity(kind trainyard.Kind, r map[string]any) map[string]any {
 		delete(out, "is_anonymous")
 	}
 	adjust(kind, out, props)
+	if kind == trainyard.KindOnlineDeployment {
+		deploymentEntity(out, r)
+	}
 	return out
 }
 
@@ -114,10 +118,17 @@ func adjust(kind trainyard.Kind, out, props map[string]any) {
 	case trainyard.KindData:
 		rename(out, "data_uri", "path")
 		rename(out, "data_type", "type")
+	case trainyard.KindModel:
+		rename(out, "model_uri", "path")
+		rename(out, "model_type", "type")
+	case trainyard.KindOnlineEndpoint:
+		endpointEntity(out)
 	case trainyard.KindDatastore:
 		rename(out, "datastore_type", "type")
 		out["type"] = snake(text(out, "type"))
 		out["credentials"] = map[string]any{}
+	case trainyard.KindBatchEndpoint, trainyard.KindBatchDeployment:
+		batchEntity(out)
 	case trainyard.KindWorkspace:
 		rename(out, "friendly_name", "display_name")
 		out["resource_group"] = out["resourceGroup"]

@@ -63,7 +63,7 @@ func hostOne(ctx context.Context, cfg *serverConfig, will *control.Control, n co
 			return err
 		}
 		node := nodeConfig{ID: n.Node, JoinToken: token, Link: will, Dir: filepath.Join(cfg.Dir, "nodes", string(n.Node)), Cache: filepath.Join(cfg.Dir, "cache"),
-			Group: string(n.Node), Address: "127.0.0.1", Hide: secretPaths(cfg.Dir), Log: cfg.Log.With("node", n.Node)}
+			Group: string(n.Node), Address: "127.0.0.1", Direct: true, Hide: secretPaths(cfg.Dir), Log: cfg.Log.With("node", n.Node)}
 		under, cancel := context.WithCancel(ctx)
 		go func() {
 			select {
@@ -125,6 +125,21 @@ func hostEngine(ctx context.Context, cfg *serverConfig, will *control.Control, h
 		return err
 	}
 	n.Server, n.CA, n.SelfStaged = url, trust, kind.SelfStaged
+	told := ""
+	n.Trouble = func(ctx context.Context, err error) {
+		why := ""
+		if err != nil {
+			why = err.Error()
+		}
+		if why == told {
+			return
+		}
+		if err := will.HostedFailed(ctx, h.Node, why); err != nil {
+			n.Log.Warn("write down what is wrong with the engine", "err", err)
+			return
+		}
+		told = why
+	}
 	return runNode(ctx, n, driver)
 }
 

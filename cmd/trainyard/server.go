@@ -31,6 +31,7 @@ import (
 	"github.com/trainyard/trainyard/internal/blobrest"
 	"github.com/trainyard/trainyard/internal/control"
 	"github.com/trainyard/trainyard/internal/fleet"
+	"github.com/trainyard/trainyard/internal/gateway"
 	"github.com/trainyard/trainyard/internal/history"
 	"github.com/trainyard/trainyard/internal/identity"
 	"github.com/trainyard/trainyard/internal/loop"
@@ -48,6 +49,11 @@ var (
 	_ arm.Computes = (*control.Control)(nil)
 	_ arm.Places   = (*control.Control)(nil)
 	_ history.Runs = control.Runs{}
+
+	_ arm.Endpoints        = (*control.Control)(nil)
+	_ arm.Deployments      = (*control.Control)(nil)
+	_ arm.Batch            = (*control.Control)(nil)
+	_ arm.BatchDeployments = (*control.Control)(nil)
 
 	_ mlflow.Jobs       = (*control.Control)(nil)
 	_ mlflow.Models     = (*control.Control)(nil)
@@ -71,6 +77,8 @@ type serverConfig struct {
 	DSN    string // of the database
 	Log    *slog.Logger
 	Ready  func(url string) // called once when it answers
+
+	Gateway gatewayConfig // of the gateway inside
 
 	addr string // where it listens, once it does
 }
@@ -103,6 +111,8 @@ func newServerCommand() *cobra.Command {
 	cmd.Flags().StringVar(&cfg.Listen, "listen", "127.0.0.1:7878", "address to serve on: TLS, and plain HTTP for this computer")
 	cmd.Flags().StringVar(&cfg.File, "config", "", "configuration file: locations (default: config.yml in the data folder, if there is one)")
 	cmd.Flags().StringVar(&cfg.DSN, "database", "", "postgres://… (default: SQLite in the data folder)")
+	cmd.Flags().StringVar(&cfg.Gateway.Listen, "gateway", "", "address on which models answer (default: the server's host, and the port after its own)")
+	cmd.Flags().StringVar(&cfg.Gateway.URL, "gateway-url", "", "URL by which callers reach that address, such as https://models.example.com, where it is not the address itself")
 	cmd.Flags().BoolVar(&verbose, "verbose", false, "log more")
 	return cmd
 }
@@ -128,6 +138,11 @@ func serve(ctx context.Context, cfg *serverConfig) error {
 	defer tcp.Close()
 	cfg.addr = tcp.Addr().String()
 	local := "http://" + loopback(tcp.Addr().String())
+	models, modelsURL, err := listenGateway(cfg.Gateway, cfg.addr)
+	if err != nil {
+		return err
+	}
+	defer models.Close()
 
 	// Memory: what is true, bytes by key, what attempts said.
 	key, err := sealKey(filepath.Join(cfg.Dir, "tls", "seal.key"))
@@ -160,7 +175,7 @@ func serve(ctx context.Context, cfg *serverConfig) error {
 	// Will: verbs and loops.
 	will := control.New(control.Config{
 		Store: db, Output: said, Blobs: bytes, Tokens: id, Sign: signer.Sign, URL: func() string { return local },
-		Host: hostResources(), Kinds: attachable(), Locations: locations,
+		Gateway: func() string { return modelsURL }, Host: hostResources(), Kinds: attachable(), Locations: locations,
 		Now: time.Now, Log: cfg.Log,
 	})
 	if err := will.Boot(ctx); err != nil {
@@ -177,9 +192,11 @@ func serve(ctx context.Context, cfg *serverConfig) error {
 	group.Go("hosted nodes", func(ctx context.Context) error { return hostNodes(ctx, cfg, will, ca) })
 
 	// Doors.
+	runGateway(group, models, cert, gateway.Config{Source: control.Gateways{Control: will}, Log: cfg.Log})
 	auth := whileItLives(id, will)
 	mux := http.NewServeMux()
-	mux.Handle("/agent/", agentlink.Handler(agentlink.Config{Server: will, Jobs: jobLink{will, id}, Auth: id.Check, Log: cfg.Log}))
+	mux.Handle("/agent/v1/gateway/", agentlink.GatewayHandler(agentlink.Config{Auth: id.Check, Log: cfg.Log}, control.Gateways{Control: will}))
+	mux.Handle("/agent/", agentlink.Handler(agentlink.Config{Server: will, Tunnels: will, Jobs: jobLink{will, id}, Auth: id.Check, Log: cfg.Log}))
 	blobs := blobrest.New(blobrest.Config{Blobs: bytes, Signer: signer, Allow: blobAllow(id, auth), Log: cfg.Log})
 	mux.Handle("/blob/", http.StripPrefix("/blob", blobs))
 	runs := history.New(history.Config{Runs: control.Runs{Control: will}, Signer: signer, Allow: historyAllow(id, auth), Log: cfg.Log,
@@ -195,7 +212,8 @@ func serve(ctx context.Context, cfg *serverConfig) error {
 		mux.Handle(path, pages)
 	}
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, r *http.Request) { fmt.Fprintln(w, "ok") })
-	mux.Handle("/", arm.New(arm.Config{Assets: will, Jobs: will, Computes: will, Places: will, Auth: auth, Allow: id.Allow,
+	mux.Handle("/", arm.New(arm.Config{Assets: will, Jobs: will, Computes: will, Places: will, Endpoints: will, Deployments: will,
+		Batch: will, BatchDeployments: will, Auth: auth, Allow: id.Allow,
 		External: identity.External, Now: time.Now, Version: version(), Log: cfg.Log}))
 
 	if err := writeProfile(ctx, id, ca, tcp.Addr().String()); err != nil {

@@ -37,7 +37,7 @@ func fleets() []fleet.Kind {
 func attachable() []control.Kind {
 	return []control.Kind{
 		{Type: "VirtualMachine", Fleet: fleetssh.Kind().Name, Settings: machineSettings, Keep: keepHostKey, Probe: probeMachine},
-		{Type: "Slurm", Engine: targetslurm.Kind().Name, Settings: whole, Probe: probeSlurm},
+		{Type: "Slurm", Engine: targetslurm.Kind().Name, Settings: slurmSettings, Keep: keepLoginKey, Probe: probeSlurm},
 		{Type: "Kubernetes", Engine: targetkube.Kind().Name, Settings: whole, Probe: probeKubernetes, Containers: true},
 	}
 }

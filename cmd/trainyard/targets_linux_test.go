@@ -30,6 +30,8 @@ type place struct {
 	limited string            // one with a memory limit below 6 GiB; "": compute
 	low     string            // a low-priority compute of a full location; "" is in lacks
 	paid    string            // a dedicated one of the same location
+	crowds  []string          // --set of a job that leaves no room for what take wants
+	take    func(l *lab)      // nil: a job on paid takes low's room; else this does, and gives it back
 	sets    []string          // --set of every job
 	lacks   map[string]string // what it cannot have, and why
 }
@@ -81,15 +83,24 @@ func suiteServer(t *testing.T, dockerHost string) *lab {
 	t.Helper()
 	config := "locations:\n  - name: local\n    approved: [all]\n  - name: narrow\n    capacity: {nodes: 1}\n"
 	if conf := engineAt("TRAINYARD_TEST_SLURM_CONF"); conf != "" {
-		config += "  - name: pilots\n    driver: slurm\n    settings: {confPath: " + conf + "}\n"
+		for name, capacity := range map[string]string{"pilots": "{}", "narrow-pilots": "{nodes: 1}"} {
+			config += "  - name: " + name + "\n    driver: slurm\n    settings: {confPath: " + conf + "}\n    capacity: " + capacity + "\n"
+		}
 	}
 	l := newLabWith(t, config, "DOCKER_HOST="+dockerHost)
 	l.cluster("cpu-cluster", "Standard_F2s_v2", 2, 30)
-	for name, tier := range map[string]string{"narrow-low": "low_priority", "narrow-paid": "dedicated"} {
-		l.cli("compute", "create", "-n", name, "--type", "amlcompute", "--size", "Standard_F2s_v2", "--tier", tier, "--location", "narrow", "--max-instances", "1",
-			"--idle-time-before-scale-down", "1", "-o", "none")
-	}
+	l.rivals("narrow")
 	return l
+}
+
+// rivals makes two clusters in a location with room for one node: the paid one takes it from the low one.
+func (l *lab) rivals(location string) (low, paid string) {
+	l.t.Helper()
+	for suffix, tier := range map[string]string{"-low": "low_priority", "-paid": "dedicated"} {
+		l.cli("compute", "create", "-n", location+suffix, "--type", "amlcompute", "--size", "Standard_F2s_v2", "--tier", tier, "--location", location,
+			"--max-instances", "1", "--idle-time-before-scale-down", "1", "-o", "none")
+	}
+	return location + "-low", location + "-paid"
 }
 
 // placesOf are the targets that can be had here: those of this machine, and an engine for each variable that leads to one.
@@ -112,9 +123,11 @@ func placesOf(t *testing.T) []*place {
 	}
 	if conf := engineAt("TRAINYARD_TEST_SLURM_CONF"); conf != "" {
 		l.cli("compute", "attach", "-n", "hpc", "--type", "slurm", "--conf", conf, "-o", "none")
-		places = append(places, &place{name: "slurm", lab: l, compute: "hpc", lacks: map[string]string{"preemption": "it is Slurm that takes away; that makes a new attempt as well"}})
+		l.cli("compute", "attach", "-n", "hpc-low", "--type", "slurm", "--conf", conf, "--partition", "low", "-o", "none")
+		places = append(places, &place{name: "slurm", lab: l, compute: "hpc", low: "hpc-low", take: func(l *lab) { takeSlurm(l, conf) }})
 		l.cli("compute", "create", "-n", "pilots", "--type", "amlcompute", "--size", "Standard_F2s_v2", "--location", "pilots", "--max-instances", "2", "--idle-time-before-scale-down", "30", "-o", "none")
-		places = append(places, &place{name: "slurm pilots", lab: l, compute: "pilots", lacks: map[string]string{"preemption": "as on a cluster: the location decides, not the machine"}})
+		low, paid := l.rivals("narrow-pilots")
+		places = append(places, &place{name: "slurm pilots", lab: l, compute: "pilots", low: low, paid: paid})
 	} else {
 		leftOut(t, "Slurm", `eval "$(test/engines/slurm/up.sh DIR)"`)
 	}
@@ -150,10 +163,13 @@ func kubePlace(t *testing.T, kubeconfig string) *place {
 	l.start()
 	t.Cleanup(l.clean)
 	const image = "trainyard.test/base:1" // as test/engines/kube/images.sh makes it
+	cluster := newCluster(t, kubeconfig)
+	wide := cluster.wide(t)
 	l.cli("compute", "attach", "-n", "k8s", "--type", "kubernetes", "--kubeconfig", kubeconfig, "--server-url", "https://198.18.0.1:"+port, "-o", "none",
-		"--set", "image="+image, "--set", "instance_types.tight.resources.limits.memory=256Mi", "--set", "instance_types.tight.resources.requests.memory=256Mi")
-	return &place{name: "kubernetes", lab: l, compute: "k8s", sets: []string{"environment.image=" + image},
-		lacks: map[string]string{"environment": "the suite's cluster reaches no package index", "preemption": "it is Kubernetes that takes away; that makes a new attempt as well"}}
+		"--set", "image="+image, "--set", "instance_types.tight.resources.limits.memory=256Mi", "--set", "instance_types.tight.resources.requests.memory=256Mi",
+		"--set", "instance_types.wide.resources.requests.cpu="+wide)
+	return &place{name: "kubernetes", lab: l, compute: "k8s", low: "k8s", sets: []string{"environment.image=" + image},
+		crowds: []string{"resources.instance_type=wide"}, take: func(l *lab) { takeKubernetes(l, cluster, wide) }}
 }
 
 // offline lets a machine without a network build the suite's environment: pip on it finds the packages in a folder.
@@ -189,10 +205,12 @@ func leftOut(t *testing.T, what, command string) {
 func (l *lab) run(p *place, file, compute, job string, sets ...string) {
 	l.t.Helper()
 	args := []string{"job", "create", "-f", filepath.Join("testdata", "targets", file+".yml"), "-n", job, "-o", "none", "--set", "compute=azureml:" + compute}
-	for _, s := range append(slices.Clone(p.sets), sets...) {
-		if compute != "serverless" && strings.HasPrefix(s, "resources.instance_type=") {
-			continue
+	for _, s := range p.sets {
+		if compute == "serverless" || !strings.HasPrefix(s, "resources.instance_type=") {
+			args = append(args, "--set", s)
 		}
+	}
+	for _, s := range sets {
 		args = append(args, "--set", s)
 	}
 	l.cli(args...)
@@ -322,14 +340,18 @@ func checkPreemption(l *lab, p *place, job string) {
 	if p.compute == "serverless" {
 		l.run(p, "preemption", "serverless", job, "queue_settings.job_tier=Spot", "resources.locations[0]=narrow")
 	} else {
-		l.run(p, "preemption", low, job)
+		l.run(p, "preemption", low, job, p.crowds...)
 	}
 	l.until(job, trainyard.JobRunning)
-	l.run(&place{}, "hello", p.paid, job+"-paid")
-	l.until(job+"-paid", trainyard.JobCompleted)
+	if p.take != nil {
+		p.take(l)
+	} else {
+		l.run(&place{}, "hello", p.paid, job+"-paid")
+		l.until(job+"-paid", trainyard.JobCompleted)
+	}
 	v := l.until(job, trainyard.JobCompleted)
 	_, log := l.files(job)
-	if len(v.Attempts) < 2 || !strings.HasPrefix(log, "from 0\n") || !strings.HasSuffix(log, "to 60\n") || strings.Count(log, "from 0\n") != 1 {
+	if len(v.Attempts) < 2 || !strings.HasPrefix(log, "from 0\n") || !strings.HasSuffix(log, "to 120\n") || strings.Count(log, "from 0\n") != 1 {
 		l.t.Errorf("%d attempts, log %q", len(v.Attempts), log)
 	}
 }

@@ -29,8 +29,9 @@ const maxEnd = 4000
 
 // taskFlags is what an engine starts a task with.
 type taskFlags struct {
-	file, result, hosts, dir, cache string
-	rank                            int
+	file, result, hosts, dir, cache, model string
+	rank                                   int
+	fresh                                  bool
 }
 
 // newTaskCommand is what engines that have no agent on their nodes start: target.Kind.SelfStaged.
@@ -67,6 +68,8 @@ func newTaskCommand() *cobra.Command {
 	cmd.Flags().StringVar(&f.hosts, "hosts", "", "addresses of the task's ranks, separated by commas")
 	cmd.Flags().StringVar(&f.dir, "dir", "", "folder for the task's files (default: a temporary one)")
 	cmd.Flags().StringVar(&f.cache, "cache", "", "folder for code, data and environments, kept for later tasks (default: in the user's cache folder)")
+	cmd.Flags().BoolVar(&f.fresh, "fresh", false, "begin anew, whatever an earlier run has left in --dir")
+	cmd.Flags().StringVar(&f.model, "model", "", "bring the input \"model\" to this path and end: another container serves it")
 	_ = cmd.MarkFlagRequired("file")
 	return cmd
 }
@@ -78,6 +81,11 @@ func runTask(ctx context.Context, f taskFlags, out io.Writer) (end trainyard.Tas
 		return end, err
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})).With("task", t.ID)
+	if f.fresh && f.dir != "" {
+		if err := os.RemoveAll(f.dir); err != nil {
+			return end, fmt.Errorf("clear away what an earlier run left: %w", err)
+		}
+	}
 	dir, tidy, err := taskDir(f.dir)
 	if err != nil {
 		return end, err
@@ -113,6 +121,9 @@ func runTask(ctx context.Context, f taskFlags, out io.Writer) (end trainyard.Tas
 	if err != nil {
 		return end, err
 	}
+	if f.model != "" {
+		return bringModel(ctx, st, t, f.model, out)
+	}
 	one := agent.One{Task: t, Driver: driver, Stage: st, Dir: dir, Server: proxy.URL, Log: log,
 		Send: func(ctx context.Context, name string, offset int64, data []byte) (int64, error) {
 			return link.Append(ctx, t.Node, 0, t.ID, name, offset, data)
@@ -122,6 +133,56 @@ func runTask(ctx context.Context, f taskFlags, out io.Writer) (end trainyard.Tas
 		one.Out = out
 	}
 	return one.Run(ctx)
+}
+
+// bringModel stages the task's model alone, and puts it where its server looks for it.
+func bringModel(ctx context.Context, st *stage.Stager, t trainyard.Task, to string, out io.Writer) (end trainyard.TaskEnd, err error) {
+	model, ok := t.Inputs["model"]
+	if !ok {
+		return end, trainyard.Invalid("the task has no input \"model\"")
+	}
+	t.Inputs = map[string]trainyard.TaskInput{"model": model}
+	t.CodeKey, t.Environment, t.Outputs, t.Command = "", nil, nil, ""
+	if t, err = st.Prepare(ctx, t, said{out}); err != nil {
+		end.Result = trainyard.Result{Class: trainyard.ClassOf(err), ExitCode: 1, Message: err.Error()}
+		if end.Result.Class == "" {
+			return end, err
+		}
+		return end, nil
+	}
+	from := t.Run.Env["AZURE_ML_INPUT_model"]
+	info, err := os.Stat(from)
+	if err == nil && info.IsDir() {
+		err = os.CopyFS(to, os.DirFS(from))
+	} else if err == nil {
+		err = copyFile(from, to)
+	}
+	if err != nil {
+		return end, fmt.Errorf("put the model in its place: %w", err)
+	}
+	end.Result.Class = trainyard.ClassOK
+	return end, nil
+}
+
+// said prints what staging says.
+type said struct{ out io.Writer }
+
+func (s said) Say(text string)                         { fmt.Fprintln(s.out, text) }
+func (said) Span(string, time.Time, time.Time, string) {}
+func (said) Log(string, []byte)                        {}
+
+func copyFile(from, to string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
 }
 
 // graceVariable names a file in which an engine says, in milliseconds, how long the task still has once it is to end, when that is less than

@@ -73,6 +73,12 @@ type Config struct {
 	Server     string // URL at which tasks here reach the server; "": the one that they come with
 	CA         string // PEM of the authority to trust there, for tasks that stage themselves
 
+	Direct bool // this node is on the server's own computer, which so reaches the ports of replicas here
+	Alone  bool // a task here has the network to itself, as in a pod, and who made that looks after it: replicas are not probed
+
+	// Trouble is told why the driver is not fit to work, so that the agent does not join, and nil when it is again. It may be nil.
+	Trouble func(ctx context.Context, err error)
+
 	OrphanAfter time.Duration // no word from the server and no work for this long: Run returns ErrOrphan. 0: never
 	KillAfter   time.Duration // no word from the server for this long: tasks are ended as lost. 0: never, tasks go on by themselves
 }
@@ -97,7 +103,10 @@ type Agent struct {
 	leases  leases
 	reports *reporter
 	sights  *watcher
-	buffers sync.Pool // of *[chunk]byte, for logs on their way
+	buffers sync.Pool       // of *[chunk]byte, for logs on their way
+	images  map[string]bool // that the newest Wanted asks for. Of apply alone
+	dials   map[string]bool // connections that the newest Wanted asks for. Of apply alone
+	dialing chan struct{}   // has a value for each connection that is being made
 
 	mu      sync.Mutex
 	tasks   map[trainyard.TaskID]*task
@@ -120,6 +129,7 @@ func New(cfg Config) *Agent {
 	}
 	a.leases.init()
 	a.reports = newReporter()
+	a.dialing = make(chan struct{}, maxDials)
 	a.sights = &watcher{kick: make(chan struct{}, 1)}
 	a.buffers.New = func() any { return new([chunk]byte) }
 	return a

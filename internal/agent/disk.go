@@ -21,6 +21,10 @@ type stored struct {
 	Spans  []trainyard.Span `json:"spans,omitempty"`
 	Stop   trainyard.Class  `json:"stop,omitempty"` // why this agent is ending it
 	Since  time.Time        `json:"since,omitzero"` // when it began to
+	Why    string           `json:"why,omitempty"`  // the same in words, where Stop does not say it
+
+	Port    int                `json:"port,omitempty"`    // of loopback, that this node chose for a replica
+	Serving *trainyard.Serving `json:"serving,omitempty"` // how the replica was last said to be
 }
 
 // Beside each other in the agent's folder lie, for each task, named after it: one file from when it is wanted, one more from when it is

@@ -20,6 +20,7 @@ type server struct {
 	rev     int64
 	wake    chan struct{}
 	wanted  []trainyard.Task
+	dials   []trainyard.Dial
 	leaving bool
 	away    bool // nobody answers
 	lease   trainyard.NodeLease
@@ -107,7 +108,7 @@ func (s *server) Wanted(ctx context.Context, node trainyard.NodeID, epoch, after
 		if err == nil && epoch != s.epoch {
 			err = trainyard.Conflict("epoch %d is old", epoch)
 		}
-		w := trainyard.Wanted{Epoch: s.epoch, Rev: s.rev, Tasks: slices.Clone(s.wanted), Leaving: s.leaving}
+		w := trainyard.Wanted{Epoch: s.epoch, Rev: s.rev, Tasks: slices.Clone(s.wanted), Leaving: s.leaving, Dials: slices.Clone(s.dials)}
 		s.mu.Unlock()
 		if err != nil || w.Rev > after || timeout {
 			return w, err

@@ -41,6 +41,9 @@ func (a *Agent) serve(ctx context.Context) error {
 // join asks the server for a lease.
 func (a *Agent) join(ctx context.Context) (trainyard.NodeLease, error) {
 	capacity, err := a.cfg.Driver.Capacity(ctx)
+	if a.cfg.Trouble != nil && ctx.Err() == nil {
+		a.cfg.Trouble(ctx, err)
+	}
 	if err != nil {
 		return trainyard.NodeLease{}, err
 	}
@@ -137,6 +140,8 @@ func (a *Agent) apply(ctx context.Context, w trainyard.Wanted) {
 	for _, k := range begun {
 		a.running.Go(func() { k.run(ctx) })
 	}
+	a.answer(ctx, w.Dials)
+	a.lookForImages(ctx, w.Images)
 }
 
 // adopt takes up a task found on disk.

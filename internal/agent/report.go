@@ -24,11 +24,17 @@ type reporter struct {
 	mu     sync.Mutex
 	latest map[trainyard.TaskID]trainyard.TaskReport
 	unsent map[trainyard.TaskID]bool
-	due    time.Time // when unsent must be sent
+	flying map[trainyard.TaskID]bool // in the report that is under way
+	landed chan struct{}             // closed and replaced when one was heard
+	due    time.Time                 // when unsent must be sent
+
+	loads    map[trainyard.TaskID]trainyard.TaskLoad // not sent yet
+	loadsDue time.Time
 }
 
 func newReporter() *reporter {
-	return &reporter{wake: make(chan struct{}, 1), latest: map[trainyard.TaskID]trainyard.TaskReport{}, unsent: map[trainyard.TaskID]bool{}}
+	return &reporter{wake: make(chan struct{}, 1), latest: map[trainyard.TaskID]trainyard.TaskReport{}, unsent: map[trainyard.TaskID]bool{},
+		flying: map[trainyard.TaskID]bool{}, landed: make(chan struct{}), loads: map[trainyard.TaskID]trainyard.TaskLoad{}}
 }
 
 // put replaces the truth about a task; it is sent within the time given.
@@ -51,6 +57,62 @@ func (r *reporter) forget(id trainyard.TaskID) {
 	defer r.mu.Unlock()
 	delete(r.latest, id)
 	delete(r.unsent, id)
+	delete(r.loads, id)
+}
+
+// load notes what a replica uses; it is sent soon.
+func (r *reporter) load(l trainyard.TaskLoad) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.loads) == 0 {
+		r.loadsDue = time.Now().Add(loadsWithin)
+		nudge(r.wake)
+	}
+	r.loads[l.ID] = l
+}
+
+// takeLoads returns the loads that must be sent now, or with what is sent in any case. If that is none, next is how long it will stay so
+// (0: until there are some).
+func (r *reporter) takeLoads(anyway bool) (loads []trainyard.TaskLoad, next time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.loads) == 0 {
+		return nil, 0
+	}
+	if next = time.Until(r.loadsDue); next > 0 && !anyway {
+		return nil, next
+	}
+	for _, id := range slices.Sorted(maps.Keys(r.loads)) {
+		loads = append(loads, r.loads[id])
+	}
+	clear(r.loads)
+	return loads, 0
+}
+
+// heard waits until the server has heard all there is to say of a task. It returns false if ctx is done before.
+func (r *reporter) heard(ctx context.Context, id trainyard.TaskID) bool {
+	for {
+		r.mu.Lock()
+		waits, landed := r.unsent[id] || r.flying[id], r.landed
+		r.mu.Unlock()
+		if !waits {
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-landed:
+		}
+	}
+}
+
+// land notes that the report which was under way was heard, or lost.
+func (r *reporter) land() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	clear(r.flying)
+	close(r.landed)
+	r.landed = make(chan struct{})
 }
 
 // again marks tasks as not heard; nil means all.
@@ -85,6 +147,7 @@ func (r *reporter) take() (tasks []trainyard.TaskReport, next time.Duration) {
 			return tasks, 0 // due stays past: the rest goes with the next report
 		}
 		tasks = append(tasks, r.latest[id])
+		r.flying[id] = true
 		delete(r.unsent, id)
 	}
 	return tasks, 0
@@ -105,15 +168,18 @@ func (a *Agent) tell(ctx context.Context) error {
 			last, spoke = l, time.Now()
 		}
 		tasks, wait := a.reports.take()
-		if rest := time.Until(spoke.Add(l.beat())); len(tasks) == 0 && rest > 0 {
-			if wait == 0 || wait > rest {
-				wait = rest
+		loads, later := a.reports.takeLoads(len(tasks) > 0)
+		if rest := time.Until(spoke.Add(l.beat())); len(tasks)+len(loads) == 0 && rest > 0 {
+			for _, d := range []time.Duration{later, rest} {
+				if wait == 0 || d > 0 && wait > d {
+					wait = d
+				}
 			}
 			a.idle(ctx, wait)
 			continue
 		}
 		sent := time.Now()
-		switch err := a.send(ctx, l, tasks); {
+		switch err := a.send(ctx, l, tasks, loads); {
 		case err == nil:
 			tries.reset()
 			spoke = sent
@@ -127,9 +193,10 @@ func (a *Agent) tell(ctx context.Context) error {
 }
 
 // send makes one report. What was not heard is said again.
-func (a *Agent) send(ctx context.Context, l *lease, tasks []trainyard.TaskReport) error {
+func (a *Agent) send(ctx context.Context, l *lease, tasks []trainyard.TaskReport, loads []trainyard.TaskLoad) error {
+	defer a.reports.land()
 	sent := time.Now()
-	err := a.cfg.Link.Report(ctx, trainyard.Report{Node: a.cfg.Node, Epoch: l.Epoch, Tasks: tasks})
+	err := a.cfg.Link.Report(ctx, trainyard.Report{Node: a.cfg.Node, Epoch: l.Epoch, Tasks: tasks, Loads: loads})
 	if err != nil {
 		a.reports.again(tasks)
 		return err

@@ -33,6 +33,9 @@ func (k *task) stage(ctx context.Context) *trainyard.Result {
 	case err != nil:
 		return failed(err, trainyard.ClassData)
 	}
+	if err := k.house(&t); err != nil {
+		return failed(err, trainyard.ClassStart)
+	}
 	if !k.a.cfg.SelfStaged {
 		t.Run.Hide = append(t.Run.Hide, k.a.cfg.Hide...)
 		if err := launch(&t, runtime.GOOS); err != nil {

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -52,8 +53,15 @@ func (k *task) sightOf() *trainyard.Observation {
 
 // runs reports that the process has begun.
 func (k *task) runs(seen *trainyard.Observation) {
+	if seen != nil && seen.State == trainyard.TaskEnded {
+		k.unready("")
+	}
+	serving := k.unasked()
 	k.change(atOnce, func(r *trainyard.TaskReport) {
 		r.State, r.Progress = trainyard.TaskRunning, ""
+		if r.Serving == nil {
+			r.Serving = serving
+		}
 		start := time.Now() // a look will say it more exactly
 		if seen != nil && !seen.Started.IsZero() {
 			start = seen.Started
@@ -118,6 +126,7 @@ func (k *task) follow(ctx context.Context) trainyard.Result {
 			if err := k.save(); err != nil { // end it all the same
 				k.a.log.Warn("write down why the task is ended", "task", k.id, "err", err)
 			}
+			k.retire(ctx)
 			retry.Reset(0)
 		case <-retry.C:
 			retry.Reset(k.end(ctx))
@@ -128,8 +137,11 @@ func (k *task) follow(ctx context.Context) trainyard.Result {
 // end has the driver end the process, and returns when to insist.
 func (k *task) end(ctx context.Context) (again time.Duration) {
 	grace := k.kept.Task.Grace
-	if k.asked() == trainyard.ClassNodeLost {
+	switch serve, why := k.kept.Task.Serve, k.asked(); {
+	case why == trainyard.ClassNodeLost:
 		grace = 0
+	case serve != nil && serve.Drain > 0 && why != trainyard.ClassUnwell:
+		grace = serve.Drain
 	}
 	k.a.log.Info("end task", "task", k.id, "why", k.asked(), "grace", grace)
 	if err := k.a.cfg.Driver.Stop(ctx, k.id, grace); err != nil {
@@ -153,6 +165,11 @@ func (k *task) waits(why string) {
 func (k *task) note(seen *trainyard.Observation) {
 	if k.state().Rank() < trainyard.TaskRunning.Rank() && seen.State == trainyard.TaskRunning {
 		k.runs(seen)
+	}
+	if seen.State == trainyard.TaskRunning && seen.Progress != "" {
+		k.away(seen.Progress)
+	} else {
+		k.back()
 	}
 	k.mu.Lock()
 	known := seen.Note == "" || slices.Contains(k.report.Warnings, seen.Note)
@@ -201,6 +218,9 @@ func (k *task) result(seen *trainyard.Observation) trainyard.Result {
 	}
 	k.change(soon, func(r *trainyard.TaskReport) {
 		r.State = trainyard.TaskUploading
+		if s := r.Serving; s != nil && s.Ready {
+			r.Serving = &trainyard.Serving{Was: s.Was, Address: s.Address, Direct: s.Direct}
+		}
 		if len(seen.Spans) > 0 {
 			r.Spans = slices.Clone(seen.Spans)
 			return
@@ -273,6 +293,9 @@ func (k *task) ended(when string) *trainyard.Result {
 	default:
 		text = "ended: " + string(why)
 	}
+	k.mu.Lock()
+	text = cmp.Or(k.kept.Why, text)
+	k.mu.Unlock()
 	if when != "" {
 		text += " " + when
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/target"
 )
 
 // task is one task on this node, from the moment it is wanted until no trace of it is left. One goroutine, run, leads it through its
@@ -23,14 +24,17 @@ type task struct {
 	seen    chan struct{} // of one: there is a newer sight
 	pump    *pump
 
-	logMu sync.Mutex // held while a log of ours is added to
+	logMu  sync.Mutex // held while a log of ours is added to
+	saveMu sync.Mutex // held while what is kept is written
 
 	mu      sync.Mutex
 	kept    stored
 	report  trainyard.TaskReport
 	sight   sight
-	after   int64 // looks up to this one say nothing of a task that was not there
+	silent  string // why the engine cannot be asked for it; "": it can
+	after   int64  // looks up to this one say nothing of a task that was not there
 	unwants bool
+	hold    io.Closer          // keeps the replica's port from others
 	cancel  context.CancelFunc // ends the work on it, once run has begun
 }
 
@@ -49,18 +53,24 @@ func newTask(a *Agent, t trainyard.Task) *task {
 func (k *task) restore(s stored) {
 	told := k.kept.Stop != ""
 	k.adopted, k.kept = true, s
-	k.report.Spans = s.Spans
+	k.report.Spans, k.report.Serving = s.Spans, s.Serving
+	if s.Port != 0 {
+		k.hold, _ = target.HoldPort(s.Port) // if another holds it, the replica listens there all the same
+	}
 	if s.Stop != "" && !told {
 		close(k.stopped)
 	}
 }
 
 // stop asks the task to end, for the first reason given.
-func (k *task) stop(why trainyard.Class) {
+func (k *task) stop(why trainyard.Class) { k.stopBecause(why, "") }
+
+// stopBecause is stop with words of its own.
+func (k *task) stopBecause(why trainyard.Class, words string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.kept.Stop == "" {
-		k.kept.Stop, k.kept.Since = why, time.Now()
+		k.kept.Stop, k.kept.Since, k.kept.Why = why, time.Now(), words
 		close(k.stopped)
 	}
 }
@@ -90,7 +100,7 @@ func differ(a, b *trainyard.Observation) bool {
 	if a == nil || b == nil {
 		return a != b
 	}
-	return a.State != b.State || a.Note != b.Note || a.Progress != b.Progress || !a.Started.Equal(b.Started)
+	return a.State != b.State || a.Address != b.Address || a.Note != b.Note || a.Progress != b.Progress || !a.Started.Equal(b.Started)
 }
 
 // expect asks for a look that begins after now, and returns the number of the last one that did not.
@@ -127,6 +137,7 @@ func (k *task) run(ctx context.Context) {
 	k.mu.Unlock()
 	pumping := make(chan struct{})
 	go func() { defer close(pumping); k.pump.run(work) }()
+	defer k.letGo()
 	k.live(work)
 	<-work.Done()
 	<-pumping
@@ -170,6 +181,8 @@ func (k *task) toEnd(ctx context.Context) (res trainyard.Result, began bool) {
 	if res := k.begin(ctx); res != nil {
 		return k.neverBegan(ctx, *res)
 	}
+	stop := k.watchOver(ctx)
+	defer stop()
 	return k.follow(ctx), true
 }
 
@@ -204,6 +217,8 @@ func (k *task) insist(ctx context.Context, what string, do func() error) {
 
 // save writes down what must not be forgotten.
 func (k *task) save() error {
+	k.saveMu.Lock()
+	defer k.saveMu.Unlock()
 	k.mu.Lock()
 	s := k.kept
 	k.mu.Unlock()

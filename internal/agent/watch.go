@@ -20,6 +20,9 @@ const (
 type watcher struct {
 	kick  chan struct{} // a wish to look soon
 	begun atomic.Int64  // number of the newest look
+
+	failing time.Time // since when no look succeeds; zero: the last one did. Of watch alone
+	told    bool      // and the tasks have been told
 }
 
 // sight is what one look saw of one task: nil if it was not there.
@@ -63,7 +66,11 @@ func (a *Agent) watch(ctx context.Context) error {
 // look asks the driver once. With less than the whole view nothing is done.
 func (a *Agent) look(ctx context.Context) error {
 	n := a.sights.begun.Add(1)
+	began := time.Now()
 	list, err := a.cfg.Driver.Observe(ctx)
+	if ctx.Err() == nil {
+		a.mark(began, err)
+	}
 	if err != nil {
 		return err
 	}
@@ -88,4 +95,55 @@ func (a *Agent) look(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// mark notes whether a look succeeded. Users hear of it when none does for longer than a moment: what they read is no news any more.
+func (a *Agent) mark(began time.Time, err error) {
+	s := a.sights
+	if err == nil {
+		if s.told {
+			for _, k := range a.all() {
+				k.back()
+			}
+		}
+		s.failing, s.told = time.Time{}, false
+		return
+	}
+	if s.failing.IsZero() {
+		s.failing = began
+	}
+	if time.Since(s.failing) >= target.Patience {
+		s.told = true
+		for _, k := range a.all() {
+			k.away(err.Error())
+		}
+	}
+}
+
+// away says of a task that its engine cannot be asked for it, and why. The first words stand until it is back: errors often tell the time.
+func (k *task) away(why string) {
+	k.mu.Lock()
+	news := k.silent == "" && k.report.State.Rank() <= trainyard.TaskRunning.Rank()
+	if news {
+		k.silent = why
+	}
+	k.mu.Unlock()
+	if news {
+		k.change(atOnce, func(r *trainyard.TaskReport) { r.Progress = why })
+	}
+}
+
+// back says that the engine answers again.
+func (k *task) back() {
+	k.mu.Lock()
+	was := k.silent
+	k.silent = ""
+	k.mu.Unlock()
+	if was != "" {
+		k.change(atOnce, func(r *trainyard.TaskReport) {
+			if r.Progress == was {
+				r.Progress = ""
+			}
+		})
+	}
 }

@@ -35,8 +35,11 @@ type Client struct {
 	node  trainyard.NodeID
 	join  string
 	http  *http.Client
+	wire  *http.Transport // HTTP/1.1, for connections that are more than requests
 	times times
-	token atomic.Pointer[string] // of the lease
+
+	tunnels tunnels
+	token   atomic.Pointer[string] // of the lease
 }
 
 // Dial makes a Client; nothing is sent yet.
@@ -55,15 +58,17 @@ func dial(c DialConfig, limits times) (*Client, error) {
 		return nil, err
 	}
 	client := &Client{base: strings.TrimRight(c.URL, "/") + "/agent/v1", node: c.Node, join: c.JoinToken, times: limits,
-		http: &http.Client{Transport: t}}
+		http: &http.Client{Transport: t}, wire: plainTransport(t)}
 	if c.Token != "" {
 		client.token.Store(&c.Token)
 	}
 	return client, nil
 }
 
-// Close lets go of idle connections.
+// Close lets go of idle connections, and ends those that are carried.
 func (c *Client) Close() error {
+	c.tunnels.close()
+	c.wire.CloseIdleConnections()
 	c.http.CloseIdleConnections()
 	return nil
 }

@@ -42,10 +42,11 @@ type Jobs interface {
 
 // Config is what the server's end works with. Server and Auth are required.
 type Config struct {
-	Server Server
-	Jobs   Jobs                                       // nil: jobs' tokens are refused
-	Auth   func(token string) (trainyard.User, error) // who a bearer token speaks for
-	Log    *slog.Logger                               // nil: silent
+	Server  Server
+	Jobs    Jobs                                       // nil: jobs' tokens are refused
+	Tunnels Tunnels                                    // nil: no connections to replicas are taken
+	Auth    func(token string) (trainyard.User, error) // who a bearer token speaks for
+	Log     *slog.Logger                               // nil: silent
 }
 
 // Bounds of request bodies in bytes.
@@ -73,6 +74,8 @@ func Handler(c Config) http.Handler {
 	mux.HandleFunc("POST /agent/v1/join", h.join)
 	mux.HandleFunc("GET /agent/v1/nodes/{node}/wanted", h.asNode(h.wanted))
 	mux.HandleFunc("POST /agent/v1/nodes/{node}/report", h.asNode(h.report))
+	mux.HandleFunc("GET /agent/v1/nodes/{node}/dials/{id}", h.asNode(h.dialled))
+	mux.HandleFunc("POST /agent/v1/nodes/{node}/dials/{id}", h.asNode(h.dialled))
 	mux.HandleFunc("POST /agent/v1/nodes/{node}/log", h.asEither(h.append, h.appendOwn))
 	mux.HandleFunc("GET /agent/v1/nodes/{node}/blobs", h.asEither(h.list, h.asJob("prefix", Jobs.MayRead, h.list)))
 	mux.HandleFunc("GET /agent/v1/nodes/{node}/blob", h.asEither(h.open, h.asJob("key", Jobs.MayRead, h.open)))

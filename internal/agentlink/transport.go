@@ -51,6 +51,16 @@ func transport(c DialConfig, limits times) (*http.Transport, error) {
 	return t, nil
 }
 
+// plainTransport is t without HTTP/2, in which a connection cannot become something else.
+func plainTransport(t *http.Transport) *http.Transport {
+	p := t.Clone()
+	p.ForceAttemptHTTP2, p.HTTP2 = false, nil
+	p.TLSClientConfig.NextProtos = []string{"http/1.1"}
+	p.Protocols = new(http.Protocols)
+	p.Protocols.SetHTTP1(true)
+	return p
+}
+
 // loopback says whether a host is this computer, without asking any other.
 func loopback(host string) bool {
 	ip := net.ParseIP(host)

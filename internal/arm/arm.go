@@ -1,4 +1,4 @@
-// Package arm is the Azure Resource Manager door: it turns requests in Azure's shapes into calls of four small interfaces, and what they
+// Package arm is the Azure Resource Manager door: it turns requests in Azure's shapes into calls of a few small interfaces, and what they
 // return back into Azure's shapes. One table (routes.go) says what there is. It decides nothing, stores nothing and holds nothing between
 // two requests.
 package arm
@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/trainyard/trainyard"
@@ -64,12 +65,45 @@ type Places interface {
 	SetQuotas(ctx context.Context, who trainyard.User, scope trainyard.Scope, location string, limits map[string]int64) error
 }
 
+// Endpoints are online endpoints: names under which deployments answer.
+type Endpoints interface {
+	// PutEndpoint creates or replaces one. Keys are those that the client chose for a new one; empty ones are made.
+	PutEndpoint(ctx context.Context, who trainyard.User, e *trainyard.OnlineEndpoint) (saved *trainyard.OnlineEndpoint, created bool, err error)
+	Endpoint(ctx context.Context, scope trainyard.Scope, name string) (*trainyard.OnlineEndpoint, error)
+	Endpoints(ctx context.Context, scope trainyard.Scope) ([]*trainyard.OnlineEndpoint, error)
+	// DeleteEndpoint begins to delete: the endpoint is there, with Deleting set, until its replicas are gone.
+	DeleteEndpoint(ctx context.Context, who trainyard.User, scope trainyard.Scope, name string) error
+	EndpointKeys(ctx context.Context, who trainyard.User, scope trainyard.Scope, name string) (trainyard.EndpointKeys, error)
+	// RegenerateKey replaces the key "Primary" or "Secondary"; an empty value makes one.
+	RegenerateKey(ctx context.Context, who trainyard.User, scope trainyard.Scope, name, key, value string) error
+	EndpointToken(ctx context.Context, who trainyard.User, scope trainyard.Scope, name string) (trainyard.EndpointToken, error)
+}
+
+// Deployments are models that serve under an online endpoint.
+type Deployments interface {
+	PutDeployment(ctx context.Context, who trainyard.User, d *trainyard.OnlineDeployment) (saved *trainyard.OnlineDeployment, created bool, err error)
+	// Deployment finds one, with its replicas as they are.
+	Deployment(ctx context.Context, scope trainyard.Scope, endpoint, name string) (*trainyard.OnlineDeployment, error)
+	Deployments(ctx context.Context, scope trainyard.Scope, endpoint string) ([]*trainyard.OnlineDeployment, error)
+	// DeleteDeployment begins to delete, as DeleteEndpoint does.
+	DeleteDeployment(ctx context.Context, who trainyard.User, scope trainyard.Scope, endpoint, name string) error
+	// DeploymentLogs are the last lines of its replicas' logs. container is one of Azure's containerType, or empty; tail 0 leaves it to control.
+	DeploymentLogs(ctx context.Context, scope trainyard.Scope, endpoint, name string, tail int, container string) (string, error)
+}
+
 // Config is what New needs. All but Now, Version and Log must be set.
 type Config struct {
 	Assets   Assets
 	Jobs     Jobs
 	Computes Computes
 	Places   Places
+
+	Endpoints   Endpoints
+	Deployments Deployments
+
+	Batch            Batch // nil, with BatchDeployments: this build has none, and says so
+	BatchDeployments BatchDeployments
+
 	Auth     func(*http.Request) (trainyard.User, error)
 	Allow    func(who trainyard.User, verb string, scope trainyard.Scope, kind trainyard.Kind, name string) error
 	External func(*http.Request) string // URL of this server as the caller sees it, without a slash at the end
@@ -93,7 +127,13 @@ func New(c Config) http.Handler {
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}
-	return &door{Config: c, table: index(routes()), known: operations()}
+	rows := routes()
+	if c.Batch == nil || c.BatchDeployments == nil {
+		rows = slices.DeleteFunc(rows, func(r route) bool {
+			return r.kind == trainyard.KindBatchEndpoint || r.kind == trainyard.KindBatchDeployment
+		})
+	}
+	return &door{Config: c, table: index(rows), known: operations()}
 }
 
 // call is one request on its way through the door.

@@ -28,6 +28,9 @@ var (
 	_ arm.Jobs     = (*armtest.Control)(nil)
 	_ arm.Computes = (*armtest.Control)(nil)
 	_ arm.Places   = (*armtest.Control)(nil)
+
+	_ arm.Endpoints   = (*armtest.Control)(nil)
+	_ arm.Deployments = (*armtest.Control)(nil)
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -51,7 +54,7 @@ type door struct {
 func open(t testing.TB) *door {
 	d := &door{t: t, now: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), user: trainyard.User{Name: "ann", Role: trainyard.RoleAdmin}}
 	d.ctl = armtest.New(func() time.Time { return d.now })
-	d.h = arm.New(arm.Config{Assets: d.ctl, Jobs: d.ctl, Computes: d.ctl, Places: d.ctl, Allow: identity.Allow,
+	d.h = arm.New(arm.Config{Assets: d.ctl, Jobs: d.ctl, Computes: d.ctl, Places: d.ctl, Endpoints: d.ctl, Deployments: d.ctl, Allow: identity.Allow,
 		Auth: func(*http.Request) (trainyard.User, error) {
 			if d.user.Name == "" {
 				return d.user, trainyard.Errorf(trainyard.CodeUnknown, "no token")

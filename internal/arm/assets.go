@@ -122,11 +122,14 @@ func selected(param func(string) string, r *trainyard.Resource) bool {
 	if v := param("version"); v != "" && v != r.Version {
 		return false
 	}
-	var has struct{ Tags, Properties map[string]string }
-	if param("tags") != "" || param("$tags") != "" || param("properties") != "" {
+	var has struct {
+		Tags, Properties map[string]string
+		Description      string
+	}
+	if param("description") != "" || param("tags") != "" || param("$tags") != "" || param("properties") != "" {
 		_ = json.Unmarshal(r.Properties, &has) // a value that is no string matches by its key alone: what can be read is read
 	}
-	return hasAll(has.Tags, param("tags")) && hasAll(has.Tags, param("$tags")) && hasAll(has.Properties, param("properties"))
+	return strings.Contains(fold(has.Description), fold(param("description"))) && hasAll(has.Tags, param("tags")) && hasAll(has.Tags, param("$tags")) && hasAll(has.Properties, param("properties"))
 }
 
 func containsFold(list []string, name string) bool {

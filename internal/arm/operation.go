@@ -14,7 +14,7 @@ import (
 // operation is a long-running operation. Nothing of it is stored: its id says what was asked for, and how far it is shows on the thing
 // it was asked of.
 type operation struct {
-	Action  string          `json:"a"` // create, delete, start, stop, restart, cancel
+	Action  string          `json:"a"` // create, deploy, delete, start, stop, restart, cancel, regenerateKeys
 	Kind    trainyard.Kind  `json:"k"`
 	Scope   trainyard.Scope `json:"s"`
 	Name    string          `json:"n"`
@@ -56,6 +56,7 @@ func (d *door) operationOf(c *call) (*operation, error) {
 const (
 	inProgress = "InProgress"
 	succeeded  = "Succeeded"
+	failed     = "Failed"
 	canceled   = "Canceled"
 )
 
@@ -66,6 +67,12 @@ func (d *door) progress(c *call, o *operation) (state string, why *trainyard.Err
 		return d.jobProgress(c, o)
 	case trainyard.KindCompute:
 		return d.computeProgress(c, o)
+	case trainyard.KindOnlineEndpoint:
+		return d.endpointProgress(c, o)
+	case trainyard.KindOnlineDeployment:
+		return d.deploymentProgress(c, o)
+	case trainyard.KindBatchEndpoint, trainyard.KindBatchDeployment:
+		return d.batchProgress(c, o)
 	case trainyard.KindWorkspace:
 		r, err := d.Assets.Resource(c.Context(), o.Scope, o.Kind, o.Name, "")
 		if err != nil {

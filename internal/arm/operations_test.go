@@ -28,6 +28,15 @@ var tour = []step{
 	{"PUT", "g:workspaces/w/dataStores/d", `{"properties":{"datastoreType":"AzureBlob"}}`}, {"GET", "g:workspaces/w/dataStores/d", ""}, {"GET", "g:workspaces/w/dataStores", ""},
 	{"POST", "g:workspaces/w/dataStores/d/listSecrets", `{}`}, {"DELETE", "g:workspaces/w/dataStores/d", ""}, {"DELETE", "g:workspaces/w/dataStores/d", ""},
 	{"DELETE", "g:workspaces/w/computes/c?underlyingResourceAction=Delete", ""}, {"DELETE", "g:workspaces/w/computes/c", ""},
+	{"PUT", "g:workspaces/w/onlineEndpoints/ep1", `{"location":"local","properties":{"authMode":"key"}}`}, {"PUT", "g:workspaces/w/onlineEndpoints/ep1", `{"properties":{}}`},
+	{"GET", "g:workspaces/w/onlineEndpoints/ep1", ""}, {"GET", "g:workspaces/w/onlineEndpoints", ""}, {"PATCH", "g:workspaces/w/onlineEndpoints/ep1", `{"tags":{"a":"b"}}`},
+	{"POST", "g:workspaces/w/onlineEndpoints/ep1/listKeys", ""}, {"POST", "g:workspaces/w/onlineEndpoints/ep1/regenerateKeys", `{"keyType":"primary"}`},
+	{"POST", "g:workspaces/w/onlineEndpoints/ep1/token", ""}, {"PUT", "g:workspaces/w/onlineEndpoints/ep1/deployments/blue", deploymentBody},
+	{"PUT", "g:workspaces/w/onlineEndpoints/ep1/deployments/blue", deploymentBody}, {"GET", "g:workspaces/w/onlineEndpoints/ep1/deployments/blue", ""},
+	{"GET", "g:workspaces/w/onlineEndpoints/ep1/deployments", ""}, {"PATCH", "g:workspaces/w/onlineEndpoints/ep1/deployments/blue", `{"sku":{"capacity":2}}`},
+	{"POST", "g:workspaces/w/onlineEndpoints/ep1/deployments/blue/getLogs", `{"tail":10}`}, {"GET", "g:workspaces/w/onlineEndpoints/ep1/deployments/blue/skus", ""},
+	{"DELETE", "g:workspaces/w/onlineEndpoints/ep1/deployments/blue", ""}, {"DELETE", "g:workspaces/w/onlineEndpoints/ep1/deployments/blue", ""},
+	{"DELETE", "g:workspaces/w/onlineEndpoints/ep1", ""}, {"DELETE", "g:workspaces/w/onlineEndpoints/ep1", ""},
 	{"POST", "g:workspaces/w/codes/a/versions/1/startPendingUpload", `{"pendingUploadType":"TemporaryBlobReference"}`},
 }
 

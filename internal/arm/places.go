@@ -75,10 +75,22 @@ type locationBody struct {
 	Capacity trainyard.Capacity `json:"capacity"`
 	Used     trainyard.Capacity `json:"used"`
 	Sizes    int                `json:"sizeCount"`
+	Machine  *machineBody       `json:"machine,omitempty"`
+}
+
+// machineBody is the one machine that all nodes of a location share.
+type machineBody struct {
+	VCPUs    float64 `json:"vcpus"`
+	MemoryGB float64 `json:"memoryGB"`
+	GPUs     int     `json:"gpus"`
 }
 
 func (d *door) locationBody(c *call, l trainyard.Location, first bool) locationBody {
-	return locationBody{Name: l.Name, ID: "/subscriptions/" + c.place.subscription + "/providers/" + trainyard.Provider + "/locations/" + l.Name,
+	var machine *machineBody
+	if m := l.Machine; m.CPUs > 0 {
+		machine = &machineBody{m.CPUs, float64(m.MemoryMB) / 1024, m.GPUs}
+	}
+	return locationBody{Machine: machine, Name: l.Name, ID: "/subscriptions/" + c.place.subscription + "/providers/" + trainyard.Provider + "/locations/" + l.Name,
 		Driver: l.Driver, Default: first, Regions: listOf(l.Regions), Approved: listOf(l.Approved), Capacity: l.Capacity,
 		Used: d.Places.Used(c.Context(), l.Name), Sizes: len(l.Sizes)}
 }

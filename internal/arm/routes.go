@@ -68,6 +68,8 @@ func routes() []route {
 
 		{"POST", inGroup + "/datastores/*/listSecrets", secrets, trainyard.KindDatastore, (*door).listSecrets},
 	}
+	table = append(table, endpointRoutes()...)
+	table = append(table, batchRoutes()...)
 	for _, k := range assetKinds {
 		at := inGroup + "/" + string(k)
 		table = append(table,

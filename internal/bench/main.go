@@ -4,12 +4,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"log"
 	"os"
-	"os/exec"
-	"path/filepath"
+	"os/signal"
 	"runtime"
 	"slices"
 	"strings"
@@ -22,10 +22,15 @@ func main() {
 	out := flag.String("out", "", "markdown file to write (default: standard output)")
 	jobs := flag.Int("jobs", 1000, "jobs of `true` in the throughput run")
 	starts := flag.Int("starts", 200, "jobs in the latency run")
+	folder := flag.String("engines", "", "folder of the scripts that start engines, such as test/engines (default: only engines that variables lead to)")
+	only := flag.String("only", "", "docker, slurm or kube: measure beside this engine and nothing else")
 	flag.Parse()
-	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
-	defer cancel()
-	if err := run(ctx, *binary, *out, *jobs, *starts); err != nil {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, cancel := context.WithTimeout(ctx, 40*time.Minute) // an engine may have to be built first
+	err := run(ctx, *binary, *out, *folder, *only, *jobs, *starts)
+	cancel()
+	stop()
+	if err != nil {
 		log.Fatal(err)
 	}
 }
@@ -33,10 +38,29 @@ func main() {
 // row is a line of the table.
 type row struct{ what, budget, measured, limits string }
 
-func run(ctx context.Context, binary, out string, jobs, starts int) error {
-	s, err := startServer(ctx, binary)
+func run(ctx context.Context, binary, out, folder, only string, jobs, starts int) error {
+	text := ""
+	if only == "" {
+		rows, err := alone(ctx, binary, jobs, starts)
+		if err != nil {
+			return err
+		}
+		text = page(rows)
+	}
+	pairs, leftOut, failed := beside(ctx, binary, folder, only)
+	text += besides(pairs, leftOut)
+	if out == "" {
+		fmt.Print(text)
+		return failed
+	}
+	return errors.Join(os.WriteFile(out, []byte(text), 0o644), failed)
+}
+
+// alone measures Trainyard by itself.
+func alone(ctx context.Context, binary string, jobs, starts int) ([]row, error) {
+	s, err := startServer(ctx, binary, setup{})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer s.stop()
 	var rows []row
@@ -48,7 +72,7 @@ func run(ctx context.Context, binary, out string, jobs, starts int) error {
 	} {
 		r, err := measure(ctx)
 		if err != nil {
-			return fmt.Errorf("%s: %w; the server's log: %s", r.what, err, s.tail())
+			return nil, fmt.Errorf("%s: %w; the server's log: %s", r.what, err, s.tail())
 		}
 		fmt.Fprintf(os.Stderr, "%-60s %s\n", r.what, r.measured)
 		rows = append(rows, r)
@@ -56,17 +80,12 @@ func run(ctx context.Context, binary, out string, jobs, starts int) error {
 	for _, n := range []struct{ nodes, jobs int }{{100, 1000}, {1000, 10000}, {10000, 100000}} {
 		r, err := placement(ctx, binary, n.nodes, n.jobs)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		fmt.Fprintf(os.Stderr, "%-60s %s\n", r.what, r.measured)
 		rows = append(rows, r)
 	}
-	text := page(rows)
-	if out == "" {
-		fmt.Print(text)
-		return nil
-	}
-	return os.WriteFile(out, []byte(text), 0o644)
+	return rows, nil
 }
 
 // page is docs/benchmarks.md.
@@ -92,73 +111,6 @@ func cpuName() string {
 		}
 	}
 	return "unknown processor"
-}
-
-// server is a server of the bench's own.
-type server struct {
-	binary, dir string
-	cmd         *exec.Cmd
-}
-
-// startServer starts the program on a free port and waits until it has said where it serves.
-func startServer(ctx context.Context, binary string) (*server, error) {
-	abs, err := filepath.Abs(binary)
-	if err != nil {
-		return nil, err
-	}
-	dir, err := os.MkdirTemp("", "trainyard-bench")
-	if err != nil {
-		return nil, err
-	}
-	s := &server{binary: abs, dir: dir}
-	if err := os.Mkdir(s.stamps(), 0o755); err != nil {
-		return nil, err
-	}
-	logFile, err := os.Create(filepath.Join(dir, "server.log"))
-	if err != nil {
-		return nil, err
-	}
-	defer logFile.Close()
-	s.cmd = exec.CommandContext(ctx, abs, "server", "--data", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0")
-	s.cmd.Env = append(os.Environ(), "TRAINYARD_CONFIG_DIR="+s.config(), "TRAINYARD_URL=", "TRAINYARD_TOKEN=")
-	s.cmd.Stderr = logFile
-	s.cmd.Cancel = func() error { return s.cmd.Process.Signal(syscall.SIGTERM) }
-	stdout, err := s.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := s.cmd.Start(); err != nil {
-		return nil, err
-	}
-	first := make([]byte, 1)
-	if _, err := stdout.Read(first); err != nil {
-		return nil, fmt.Errorf("the server did not start: %s", s.tail())
-	}
-	go func() { // keep the pipe empty
-		buf := make([]byte, 4096)
-		for {
-			if _, err := stdout.Read(buf); err != nil {
-				return
-			}
-		}
-	}()
-	return s, nil
-}
-
-// stamps is where the jobs of a run write: beside the server's folders nothing new can be made by a job.
-func (s *server) stamps() string { return filepath.Join(s.dir, "stamps") }
-
-func (s *server) config() string { return filepath.Join(s.dir, "config") }
-
-func (s *server) tail() string {
-	data, _ := os.ReadFile(filepath.Join(s.dir, "server.log"))
-	return string(data[max(0, len(data)-2000):])
-}
-
-func (s *server) stop() {
-	_ = s.cmd.Process.Signal(syscall.SIGTERM)
-	_ = s.cmd.Wait()
-	_ = os.RemoveAll(s.dir)
 }
 
 // quantile is the q-quantile of durations.

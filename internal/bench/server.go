@@ -54,8 +54,6 @@ func (s *server) cliStart(ctx context.Context) (row, error) {
 	return r, nil
 }
 
-func (s *server) client() (*client.Client, error) { return client.FromProfile(s.config()) }
-
 func command(text, compute string) map[string]any {
 	scope := trainyard.DefaultScope()
 	return map[string]any{"properties": map[string]any{"jobType": "Command", "command": text, "computeId": scope.Child("computes", compute), "experimentName": "bench"}}
@@ -76,7 +74,7 @@ func (s *server) startLatency(ctx context.Context, n int) (row, error) {
 		if _, err := c.Put(ctx, command("echo $EPOCHREALTIME > "+stamp, "local"), "jobs", name); err != nil {
 			return r, err
 		}
-		if err := s.finished(ctx, c, name); err != nil {
+		if err := s.finished(ctx, c, name, 5*time.Millisecond); err != nil {
 			return r, err
 		}
 		data, err := os.ReadFile(stamp)
@@ -95,8 +93,8 @@ func (s *server) startLatency(ctx context.Context, n int) (row, error) {
 	return r, nil
 }
 
-// finished waits until a job is over and was a success.
-func (s *server) finished(ctx context.Context, c *client.Client, name string) error {
+// finished waits until a job is over and was a success, looking with a pause in between.
+func (s *server) finished(ctx context.Context, c *client.Client, name string, pause time.Duration) error {
 	for {
 		data, err := c.Get(ctx, "jobs", name)
 		if err != nil {
@@ -118,7 +116,7 @@ func (s *server) finished(ctx context.Context, c *client.Client, name string) er
 			return nil
 		}
 		select {
-		case <-time.After(5 * time.Millisecond):
+		case <-time.After(pause):
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -164,7 +162,7 @@ func (s *server) throughput(ctx context.Context, n, clients int) (row, error) {
 		return r, err
 	}
 	for i := n; i >= 1; i-- { // the last is the likeliest to be last: one wait, then quick looks
-		if err := s.finished(ctx, c, fmt.Sprintf("true-%d", i)); err != nil {
+		if err := s.finished(ctx, c, fmt.Sprintf("true-%d", i), 5*time.Millisecond); err != nil {
 			return r, err
 		}
 		if i == n {
@@ -195,7 +193,7 @@ func (s *server) fromZero(ctx context.Context) (row, error) {
 		if _, err := c.Put(ctx, command("echo $EPOCHREALTIME > "+stamp, name), "jobs", name); err != nil {
 			return r, err
 		}
-		if err := s.finished(ctx, c, name); err != nil {
+		if err := s.finished(ctx, c, name, 5*time.Millisecond); err != nil {
 			return r, err
 		}
 		data, err := os.ReadFile(stamp)

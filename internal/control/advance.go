@@ -43,11 +43,11 @@ func advance(j *trainyard.Job, now time.Time) (stop bool, err error) {
 		}
 		return stop, nil
 	case j.Status.State == trainyard.JobCancelRequested:
-		return false, nil
+		return false, j.MoveTo(trainyard.JobCancelRequested, canceling(j, a), now)
 	case uploading == len(a.Tasks):
 		return false, j.MoveTo(trainyard.JobFinalizing, trainyard.Reason{Code: "Uploading", Message: "the process has ended; outputs and logs are being stored"}, now)
-	case started > 0 && j.Status.State == trainyard.JobPreparing:
-		return false, j.MoveTo(trainyard.JobRunning, trainyard.Reason{Code: "Running", Message: "the process runs"}, now)
+	case started > 0 && (j.Status.State == trainyard.JobPreparing || j.Status.State == trainyard.JobRunning):
+		return false, j.MoveTo(trainyard.JobRunning, runs(j, a), now)
 	case j.Status.State == trainyard.JobPreparing:
 		return false, j.MoveTo(trainyard.JobPreparing, preparing(a), now)
 	}
@@ -76,6 +76,40 @@ func preparing(a *trainyard.Attempt) trainyard.Reason {
 		}
 	}
 	return trainyard.Reason{Code: "Placed", Message: fmt.Sprintf("placed on %s", a.Tasks[0].Node)}
+}
+
+// runs says how a job runs, as far as is known.
+func runs(j *trainyard.Job, a *trainyard.Attempt) trainyard.Reason {
+	if why := unseen(a); why != "" {
+		r := trainyard.Reason{Code: codeUnseen, Message: "the process ran when it was last seen; now it cannot be seen: " + why + "; it is asked for again and again"}
+		if j.Status.Reason.Code == codeUnseen {
+			r.Since = j.Status.Reason.Since
+		}
+		return r
+	}
+	return trainyard.Reason{Code: "Running", Message: "the process runs"}
+}
+
+// canceling says how the end of a job comes on.
+func canceling(j *trainyard.Job, a *trainyard.Attempt) trainyard.Reason {
+	text := canceled(j) + "; the process is being stopped"
+	if why := unseen(a); why != "" {
+		text += ", as soon as it can be reached: " + why
+	}
+	return trainyard.Reason{Code: "CancelRequested", Message: text}
+}
+
+// codeUnseen is of a job whose engine does not answer.
+const codeUnseen = "EngineAway"
+
+// unseen is why nothing new is known of a task that runs; "" if all can be seen.
+func unseen(a *trainyard.Attempt) string {
+	for i := range a.Tasks {
+		if t := &a.Tasks[i]; t.Progress != "" && t.State == trainyard.TaskRunning {
+			return fmt.Sprintf("%s (node %s)", t.Progress, t.Node)
+		}
+	}
+	return ""
 }
 
 // noteStart remembers when the user's process first began.
@@ -160,7 +194,7 @@ func canceled(j *trainyard.Job) string {
 
 // step runs advance in a transaction, stores the job and says what happened. It returns the nodes that must hear of it.
 func (c *Control) step(tx *store.Tx, j *trainyard.Job) ([]trainyard.NodeID, error) {
-	before := j.Status.State
+	before, was := j.Status.State, j.Status.Reason
 	stop, err := advance(j, c.Now())
 	if err != nil {
 		return nil, err
@@ -178,6 +212,7 @@ func (c *Control) step(tx *store.Tx, j *trainyard.Job) ([]trainyard.NodeID, erro
 			}
 		}
 	}
+	c.noteUnseen(tx, j, was)
 	if err := tx.PutJob(j); err != nil {
 		return nil, err
 	}

@@ -53,7 +53,7 @@ func (c *Control) PutResource(ctx context.Context, who trainyard.User, in *train
 		return nil, false, trainyard.Invalid("%q cannot be a name of one of %s: use letters, digits, '-', '_' and '.', beginning with a letter or digit", in.Name, in.Kind)
 	}
 	r := *in
-	if err := c.admit(&r); err != nil {
+	if err := c.admit(ctx, &r); err != nil {
 		return nil, false, err
 	}
 	created := false
@@ -97,7 +97,7 @@ func (c *Control) PutResource(ctx context.Context, who trainyard.User, in *train
 }
 
 // admit checks what a new resource must have.
-func (c *Control) admit(r *trainyard.Resource) error {
+func (c *Control) admit(ctx context.Context, r *trainyard.Resource) error {
 	var p map[string]json.RawMessage
 	if len(r.Properties) == 0 {
 		r.Properties = json.RawMessage("{}")
@@ -132,6 +132,8 @@ func (c *Control) admit(r *trainyard.Resource) error {
 		if str("dataUri") == "" {
 			return trainyard.Invalid("data %q has no dataUri", r.Name)
 		}
+	case trainyard.KindModel:
+		return c.admitModel(ctx, r, p)
 	case trainyard.KindDatastore:
 		if strings.Contains(r.Name, ".") || trainyard.Kind(strings.ToLower(r.Name)).Versioned() {
 			return trainyard.Invalid("%q cannot be a datastore's name: no '.', and not one of codes, data, environments, models, components", r.Name)

@@ -41,6 +41,7 @@ type Config struct {
 	Sign      func(prefix, permissions string, expiry time.Time) url.Values // SAS for the blob door
 	URL       func() string                                                 // where jobs and agents of this machine reach the server
 	Host      trainyard.Resources                                           // this machine
+	Gateway   func() string                                                 // URL of the gateway, as callers of endpoints reach it; no slash at its end
 	Locations []trainyard.Location                                          // the first is the default
 	Kinds     []Kind                                                        // types of compute that can be attached
 	Now       func() time.Time
@@ -61,12 +62,19 @@ type Control struct {
 	sched *loop.Wake // something changed that the scheduler should see
 	scale *loop.Wake // something changed that the scaler should see
 
-	mu     sync.Mutex
-	seen   map[trainyard.NodeID]time.Time       // last sign of life
-	tasks  map[trainyard.TaskID]*trainyard.Task // as handed to nodes, so that tokens in them stay the same
-	polled map[trainyard.JobKey]bool            // live jobs that a run-history client watches
-	nodes  *topics[trainyard.NodeID]
-	fleets *topics[string]
+	mu      sync.Mutex
+	seen    map[trainyard.NodeID]time.Time       // last sign of life
+	tasks   map[trainyard.TaskID]*trainyard.Task // as handed to nodes, so that tokens in them stay the same
+	remarks map[trainyard.NodeID]string          // what fleets say of their machines
+	polled  map[trainyard.JobKey]bool            // live jobs that a run-history client watches
+	nodes   *topics[trainyard.NodeID]
+	fleets  *topics[string]
+	images  images
+	dials   dials // connections to replicas that agents are asked for
+
+	served    *served
+	reconcile *loop.Keyed[string] // deployments to be looked at
+	routes    *topics[string]
 
 	retired []trainyard.Location // not configured any more, and not without nodes yet; as Boot found them
 	unsub   func()
@@ -76,9 +84,11 @@ type Control struct {
 func New(cfg Config) *Control {
 	c := &Control{
 		Config: cfg, sched: loop.NewWake(), scale: loop.NewWake(),
-		seen: map[trainyard.NodeID]time.Time{}, tasks: map[trainyard.TaskID]*trainyard.Task{}, polled: map[trainyard.JobKey]bool{},
+		seen: map[trainyard.NodeID]time.Time{}, tasks: map[trainyard.TaskID]*trainyard.Task{}, polled: map[trainyard.JobKey]bool{}, remarks: map[trainyard.NodeID]string{},
 		nodes: newTopics[trainyard.NodeID](cfg.Now().UnixNano()), fleets: newTopics[string](cfg.Now().UnixNano()),
+		served: newServed(), routes: newTopics[string](cfg.Now().UnixNano()),
 	}
+	c.reconcile = loop.NewKeyed(4, loop.Backoff{}, c.reconcileDeployment)
 	for _, n := range cfg.Store.AllNodes() {
 		c.seen[n.ID] = cfg.Now() // a server that was away gives every node its full time again
 	}
@@ -92,10 +102,14 @@ func (c *Control) Run(g *loop.Group) {
 			c.sched.Set()
 			c.scale.Set()
 		}
+		for _, key := range c.served.touched(ch.Jobs) {
+			c.reconcile.Add(key)
+		}
 	})
 	g.Go("schedule", c.schedule)
 	g.Go("scale", c.scaleLoop)
 	g.Go("watch nodes", c.watchNodes)
+	g.Go("serve", c.serve)
 	c.sched.Set()
 	c.scale.Set()
 }

@@ -15,6 +15,11 @@ var jobName = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,254}$`)
 
 // SubmitJob takes a new job, or updates what may change of an old one: tags, display name, description, properties, archive flag.
 func (c *Control) SubmitJob(ctx context.Context, who trainyard.User, in *trainyard.Job) (*trainyard.Job, bool, error) {
+	return c.submit(ctx, who, in, func(*trainyard.Job) error { return nil })
+}
+
+// submit is SubmitJob; finish may add to a new job once it is resolved.
+func (c *Control) submit(ctx context.Context, who trainyard.User, in *trainyard.Job, finish func(*trainyard.Job) error) (*trainyard.Job, bool, error) {
 	if !jobName.MatchString(in.Name) {
 		return nil, false, trainyard.Invalid("%q cannot be a job's name: use letters, digits, '-', '_' and '.', at most 255, beginning with a letter or digit", in.Name)
 	}
@@ -29,6 +34,9 @@ func (c *Control) SubmitJob(ctx context.Context, who trainyard.User, in *trainya
 	}
 	j := in.Clone()
 	warnings, err := c.resolve(ctx, j)
+	if err == nil {
+		err = finish(j)
+	}
 	if err != nil {
 		return nil, false, err
 	}
@@ -72,6 +80,7 @@ func (c *Control) SubmitJob(ctx context.Context, who trainyard.User, in *trainya
 		saved, err := c.updateJob(ctx, who, old, in)
 		return saved, false, err
 	}
+	c.lookForImage(j)
 	return j, true, nil
 }
 
@@ -116,12 +125,19 @@ func (c *Control) Job(ctx context.Context, scope trainyard.Scope, name string) (
 	if err != nil {
 		return nil, err
 	}
-	return c.present(j), nil
+	return c.present(ctx, j), nil
 }
 
-// present fills in what is computed when somebody looks: the timeline and why a queued job waits.
-func (c *Control) present(j *trainyard.Job) *trainyard.Job {
+// present fills in what is computed when somebody looks: the timeline, why a queued job waits, and which node of a placed one is silent.
+func (c *Control) present(ctx context.Context, j *trainyard.Job) *trainyard.Job {
 	j.Status.Timeline = timeline(j, c.Now())
+	if why, silent := c.silence(ctx, j); silent {
+		last := j.Status.Reason
+		j.Status.Reason = trainyard.Reason{Code: codeSilent, Message: strings.TrimPrefix(last.Message+"; ", "; ") + why, Since: last.Since}
+	}
+	if n := len(j.Status.Timeline); n > 0 && (j.Status.Reason.Code == codeSilent || j.Status.Reason.Code == codeUnseen) {
+		j.Status.Timeline[n-1].Note = j.Status.Reason.Message
+	}
 	if j.Status.State == trainyard.JobQueued {
 		if why, _ := c.Store.Reason(j.Key()); why.Message != "" {
 			if before := j.Status.Reason; before.Code == "Preempted" || before.Code == "Retrying" { // that is the larger half of the story
@@ -138,7 +154,7 @@ func (c *Control) present(j *trainyard.Job) *trainyard.Job {
 func (c *Control) Jobs(ctx context.Context, q trainyard.JobQuery) (trainyard.Page[*trainyard.Job], error) {
 	page, err := c.Store.Jobs(ctx, q)
 	for i := range page.Items {
-		page.Items[i] = c.present(page.Items[i])
+		page.Items[i] = c.present(ctx, page.Items[i])
 	}
 	return page, err
 }

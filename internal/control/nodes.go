@@ -94,7 +94,7 @@ func (c *Control) Wanted(ctx context.Context, id trainyard.NodeID, epoch, after 
 	if err != nil {
 		return trainyard.Wanted{}, err
 	}
-	w := trainyard.Wanted{Epoch: n.Epoch, Rev: rev, Leaving: n.State == trainyard.NodeLeaving}
+	w := trainyard.Wanted{Epoch: n.Epoch, Rev: rev, Leaving: n.State == trainyard.NodeLeaving, Dials: c.dials.of(id), Images: c.images.of(id)}
 	for _, ref := range c.Store.NodeTasks(id) {
 		t, err := c.task(ctx, ref, n)
 		if err != nil {
@@ -114,6 +114,9 @@ func (c *Control) speaker(ctx context.Context, id trainyard.NodeID, epoch int64)
 	if n.Epoch != epoch {
 		return nil, trainyard.Conflict("node %q has been taken over by a newer agent (epoch %d, not %d): join again", id, n.Epoch, epoch)
 	}
+	if n.State == trainyard.NodeUnusable && n.Epoch > 0 { // it was given up, and is here after all: joining makes it usable
+		return nil, trainyard.Conflict("nothing was heard of node %q for too long: join again", id)
+	}
 	c.saw(id)
 	return n, nil
 }
@@ -122,6 +125,12 @@ func (c *Control) speaker(ctx context.Context, id trainyard.NodeID, epoch int64)
 func (c *Control) Report(ctx context.Context, r trainyard.Report) error {
 	if _, err := c.speaker(ctx, r.Node, r.Epoch); err != nil {
 		return err
+	}
+	c.noteLoads(r.Loads)
+	for _, w := range r.Images {
+		if err := c.noteImage(ctx, r.Node, w); err != nil {
+			return err
+		}
 	}
 	if len(r.Tasks) == 0 {
 		return nil
@@ -174,7 +183,7 @@ func (c *Control) note(tx *store.Tx, from trainyard.NodeID, r *trainyard.TaskRep
 	if t == nil || t.Node != from || t.State == trainyard.TaskEnded || r.State.Rank() < t.State.Rank() {
 		return nil, nil // an old attempt, another node's task, or old news
 	}
-	t.State, t.Progress, t.Spans = r.State, r.Progress, r.Spans
+	t.State, t.Progress, t.Spans, t.Serving = r.State, r.Progress, r.Spans, r.Serving
 	if r.Result != nil {
 		res := *r.Result
 		if res.Class == trainyard.ClassCanceled && t.StopWhy != "" {
@@ -304,6 +313,7 @@ func (c *Control) giveUp(ctx context.Context, id trainyard.NodeID) error {
 			}
 		}
 		tx.Event(c.event(scopeOf(n.Compute), "node", string(id), "unusable", "", why.Message))
+		c.noteSilence(tx, id, why.Message)
 		return tx.PutNode(n)
 	})
 	if err == nil && location != "" {
@@ -339,6 +349,7 @@ func (c *Control) nodeGone(ctx context.Context, id trainyard.NodeID, why string)
 	}
 	c.mu.Lock()
 	delete(c.seen, id)
+	delete(c.remarks, id)
 	c.mu.Unlock()
 	for _, n := range told {
 		c.nodes.bump(n)

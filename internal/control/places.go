@@ -21,6 +21,12 @@ func (c *Control) Boot(ctx context.Context) error {
 	if err := c.settle(ctx); err != nil {
 		return err
 	}
+	if err := c.loadServed(ctx); err != nil {
+		return err
+	}
+	if err := c.putServerCode(ctx); err != nil {
+		return err
+	}
 	scope := trainyard.DefaultScope()
 	if _, err := c.Store.Resource(ctx, scope, trainyard.KindWorkspace, scope.Workspace, ""); err == nil {
 		return nil
@@ -170,6 +176,9 @@ func (c *Control) place(name string) *trainyard.Location {
 			if l.Name == name {
 				if len(l.Sizes) == 0 {
 					l.Sizes = catalog.Sizes()
+				}
+				if l.Driver == "process" {
+					l.Machine = trainyard.Resources{CPUs: c.Host.CPUs, MemoryMB: c.Host.MemoryMB, GPUs: c.Host.GPUs}
 				}
 				return &l
 			}

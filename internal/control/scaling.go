@@ -221,6 +221,7 @@ func (c *Control) FleetWanted(ctx context.Context, location string, after int64)
 
 // FleetReport takes note of what a fleet saw and did: nodes that are gone, and why machines could not be had.
 func (c *Control) FleetReport(ctx context.Context, r trainyard.FleetReport) error {
+	c.remark(r.Machines)
 	there := map[trainyard.NodeID]bool{}
 	for _, m := range r.Machines {
 		there[m.ID] = true

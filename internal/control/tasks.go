@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"fmt"
 	"hash/fnv"
 	"maps"
 	"slices"
@@ -55,13 +56,16 @@ func (c *Control) makeTask(ctx context.Context, ref store.TaskRef, rt *trainyard
 		res = *j.Spec.Resources
 	}
 	env["TRAINYARD_NODE"] = string(n.ID) // by which a fleet finds what still runs of a machine
+	if j.Plan.Nodes > 1 {                // the same for all tasks of the attempt, and known to nobody else
+		env["TRAINYARD_GANG_TOKEN"] = c.Sign(fmt.Sprintf("gangs/%s/%d", j.Key(), a.Number), "r", j.Created.Add(30*24*time.Hour)).Get("sig")
+	}
 	t := &trainyard.Task{
 		ID: rt.ID, Scope: j.Scope, JobName: j.Name, Attempt: a.Number, Node: n.ID, Epoch: n.Epoch,
 		Lo: rt.Lo, Hi: rt.Hi, Nodes: j.Plan.Nodes, Processes: j.Plan.Processes, Port: meetingPort(j.Key(), a.Number),
 		Command: j.Spec.Command, Env: env, Distribution: j.Spec.Distribution,
 		CodeKey: j.Plan.CodeKey, CodeHash: j.Plan.CodeHash, Environment: j.Plan.Environment,
 		Inputs: j.Plan.Inputs, Outputs: j.Plan.Outputs, Artifacts: artifacts(j.Scope, j.Name).Key(),
-		Timeout: j.Plan.Timeout, Grace: grace, Stop: rt.StopWhy,
+		Timeout: j.Plan.Timeout, Grace: grace, Stop: rt.StopWhy, Serve: j.Plan.Serve, Resources: j.Plan.Limits,
 		InstanceType: res.InstanceType, ShmSize: res.ShmSize, DockerArgs: res.DockerArgs, Server: c.URL(), Token: token, Restore: slices.ContainsFunc(j.Status.Attempts, func(a trainyard.Attempt) bool { return a.Class == trainyard.ClassPreempted }),
 	}
 	for i := range a.Tasks {
@@ -93,6 +97,9 @@ func artifacts(s trainyard.Scope, job string) trainyard.DataPath {
 func (c *Control) taskEnv(j *trainyard.Job) (env map[string]string, token string, err error) {
 	who := trainyard.User{Name: "job " + j.Name, Role: trainyard.RoleJob, Scope: j.Scope, Job: j.Name}
 	life := 22 * 24 * time.Hour // a job lives 21 days at most
+	if j.Plan.Serve != nil {
+		life = 10 * 365 * 24 * time.Hour // and is good only while the replica is there
+	}
 	if token, err = c.Tokens.Mint(who, "job", life); err != nil {
 		return nil, "", err
 	}
@@ -111,6 +118,9 @@ func (c *Control) taskEnv(j *trainyard.Job) (env map[string]string, token string
 		"MSI_ENDPOINT": base + "/msi/token", "MSI_SECRET": token, "OBO_ENDPOINT": base + "/msi/token",
 		"DEFAULT_IDENTITY_CLIENT_ID": "trainyard",
 		"PYTHONUNBUFFERED":           "1", // what a script prints is seen when it prints it
+	}
+	if j.Plan.Serve != nil { // a model that answers is no run
+		delete(env, "MLFLOW_RUN_ID")
 	}
 	maps.Copy(env, j.Spec.EnvironmentVariables)
 	return env, token, nil

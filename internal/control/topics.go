@@ -42,6 +42,13 @@ func (t *topics[K]) bump(k K) {
 	p.wake = make(chan struct{})
 }
 
+// rev is k's revision now.
+func (t *topics[K]) rev(k K) int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.get(k).rev
+}
+
 // forget drops k, waking who waits.
 func (t *topics[K]) forget(k K) {
 	t.mu.Lock()

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/blob"
+	"github.com/trainyard/trainyard/internal/output"
 	"github.com/trainyard/trainyard/internal/store"
 )
 
@@ -19,7 +21,12 @@ func newControl(t *testing.T) *Control {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { db.Close() })
-	c := New(Config{Store: db, Now: time.Now, Locations: []trainyard.Location{{Name: trainyard.DefaultLocation}}, Log: slog.New(slog.DiscardHandler)})
+	bytes, err := blob.Open(t.Context(), t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { bytes.Close() })
+	c := New(Config{Store: db, Blobs: bytes, Output: output.New(bytes), Gateway: func() string { return "http://gateway" }, Now: time.Now, Locations: []trainyard.Location{{Name: trainyard.DefaultLocation}}, Log: slog.New(slog.DiscardHandler)})
 	if err := c.Boot(t.Context()); err != nil {
 		t.Fatal(err)
 	}

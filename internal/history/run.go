@@ -135,15 +135,15 @@ func notNil(m map[string]string) map[string]string {
 }
 
 func (d *door) getRun(c *call) error {
-	j, err := d.Runs.Job(c.Context(), c.scope, c.run)
+	j, view, err := d.find(c.Context(), c.scope, c.run, d.Runs.Job)
 	if err != nil {
 		return err
 	}
-	return c.reply(viewOf(j))
+	return c.reply(view(j))
 }
 
 func (d *door) details(c *call) error {
-	j, err := d.Runs.Watched(c.Context(), c.scope, c.run)
+	j, view, err := d.find(c.Context(), c.scope, c.run, d.Runs.Watched)
 	if err != nil {
 		return err
 	}
@@ -151,19 +151,24 @@ func (d *door) details(c *call) error {
 	if err != nil {
 		return err
 	}
-	v := detailsView{runView: viewOf(j), LogFiles: map[string]string{}}
+	v := detailsView{runView: view(j), LogFiles: map[string]string{}}
 	for _, f := range files {
 		v.LogFiles[f.Key] = d.logURL(c, j.Name, f.Key)
 	}
 	return c.reply(v)
 }
 
-// children are those of pipelines and sweeps, which this server does not run.
+// children are those of pipelines and sweeps. The jobs of batch endpoints are pipelines of one step to clients; no others are run here.
 func (d *door) children(c *call) error {
-	if _, err := d.Runs.Job(c.Context(), c.scope, c.run); err != nil {
+	j, err := d.Runs.Job(c.Context(), c.scope, c.run)
+	if err != nil {
 		return err
 	}
-	return c.reply(map[string]any{"value": []any{}, "continuationToken": nil, "nextLink": nil})
+	list := []any{}
+	if j.IsBatch() {
+		list = append(list, stepOf(j))
+	}
+	return c.reply(map[string]any{"value": list, "continuationToken": nil, "nextLink": nil})
 }
 
 // services are interactive ones (SSH, Jupyter), which a command job here does not have.
@@ -184,11 +189,11 @@ func (d *door) runData(c *call) error {
 	if ask.RunID == "" {
 		return trainyard.Invalid(`rundata: the body names no run; want {"runId": "NAME"}`)
 	}
-	j, err := d.Runs.Job(c.Context(), c.scope, ask.RunID)
+	j, as, err := d.find(c.Context(), c.scope, ask.RunID, d.Runs.Job)
 	if err != nil {
 		return err
 	}
-	view := viewOf(j)
+	view := as(j)
 	view.Outputs = outputsOf(j)
 	return c.reply(map[string]any{"runMetadata": view, "runDefinition": nil, "jobSpecification": nil})
 }

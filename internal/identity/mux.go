@@ -196,3 +196,11 @@ func (u *unread) Read(p []byte) (int, error) {
 	p[0] = u.first[0]
 	return 1, nil
 }
+
+// CloseWrite says that nothing more will be written.
+func (u *unread) CloseWrite() error {
+	if w, ok := u.Conn.(interface{ CloseWrite() error }); ok {
+		return w.CloseWrite()
+	}
+	return u.Conn.Close()
+}

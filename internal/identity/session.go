@@ -106,7 +106,7 @@ func (x *Sessions) person(token string) (trainyard.User, time.Time, error) {
 	if err != nil {
 		return who, time.Time{}, err
 	}
-	if who.Job != "" || who.Node != "" || who.Role == trainyard.RoleJob || who.Role == trainyard.RoleAgent {
+	if who.Job != "" || who.Node != "" || who.Role != trainyard.RoleAdmin && who.Role != trainyard.RoleReader {
 		return who, time.Time{}, trainyard.Errorf(trainyard.CodeForbidden, "%s may not log in to these pages; use the token of a person", person(who))
 	}
 	c, err := x.id.verify(token)

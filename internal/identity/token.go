@@ -41,6 +41,8 @@ type claims struct {
 	Scope string           `json:"ty_scope,omitempty"` // sub/rg/workspace as written
 	Job   string           `json:"ty_job,omitempty"`
 	Node  trainyard.NodeID `json:"ty_node,omitempty"`
+
+	Endpoint string `json:"ty_endpoint,omitempty"`
 }
 
 // Mint makes a token that speaks for user until ttl has passed. audience is the resource the token is asked for; empty means Audience.
@@ -60,7 +62,7 @@ func (s *Service) Mint(user trainyard.User, audience string, ttl time.Duration) 
 		Issuer: "trainyard", Subject: user.Name, Audience: audience, ID: hex.EncodeToString(random(8)),
 		IssuedAt: now.Unix(), NotBefore: now.Unix(), Expires: now.Add(ttl).Unix(),
 		Tenant: Tenant, Object: object, Principal: user.Name, AppID: object,
-		Role: user.Role, Job: user.Job, Node: user.Node,
+		Role: user.Role, Job: user.Job, Node: user.Node, Endpoint: user.Endpoint,
 	}
 	if user.Scope != (trainyard.Scope{}) {
 		c.Scope = user.Scope.Subscription + "/" + user.Scope.ResourceGroup + "/" + user.Scope.Workspace
@@ -79,7 +81,7 @@ func (s *Service) Check(token string) (trainyard.User, error) {
 	if err != nil {
 		return trainyard.User{}, err
 	}
-	u := trainyard.User{Name: c.Subject, Role: c.Role, Job: c.Job, Node: c.Node}
+	u := trainyard.User{Name: c.Subject, Role: c.Role, Job: c.Job, Node: c.Node, Endpoint: c.Endpoint}
 	if c.Scope != "" {
 		part := strings.SplitN(c.Scope, "/", 3)
 		if len(part) != 3 {

@@ -35,6 +35,12 @@ func decide(c *trainyard.ComputeView, s trainyard.Snapshot, plan *trainyard.Plan
 	}
 	for i := range c.Queue {
 		q := &c.Queue[i]
+		if q.Serves && c.Shares() && !c.Stopped && !c.Deleting {
+			if p, ok := share(c, q); ok {
+				plan.Placed = append(plan.Placed, p)
+				continue
+			}
+		}
 		if c.Exclusive && q.Nodes > c.MaxNodes {
 			if never[q.Nodes] == nil {
 				never[q.Nodes] = tooLarge(c, q.Nodes)
@@ -51,6 +57,20 @@ func decide(c *trainyard.ComputeView, s trainyard.Snapshot, plan *trainyard.Plan
 		}
 		plan.Waiting = append(plan.Waiting, trainyard.Waiting{Job: q.Key, Reason: blocked})
 	}
+}
+
+// share puts a replica on the node that holds the fewest jobs, whether or not it has a place free. It waits for nobody.
+func share(c *trainyard.ComputeView, q *trainyard.QueuedJob) (trainyard.Placement, bool) {
+	var on *trainyard.NodeView
+	for i := range c.Nodes {
+		if n := &c.Nodes[i]; n.State.Usable() && (on == nil || len(n.Jobs) < len(on.Jobs)) {
+			on = n
+		}
+	}
+	if on == nil {
+		return trainyard.Placement{}, false
+	}
+	return trainyard.Placement{Job: q.Key, Nodes: []trainyard.NodeID{on.ID}, Epochs: []int64{on.Epoch}}, true
 }
 
 // room is what is free on a compute while its queue is served.

@@ -1,28 +1,89 @@
 package slurm
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"os/user"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 )
 
-// Client runs Slurm's commands.
-type Client struct{ folder, conf string }
+// Client asks one Slurm, and has the files that its nodes see. How it asks is the settings' to say: with Slurm's commands here, with those on
+// a login node, or through slurmrestd.
+type Client struct {
+	door
+	Files
+	close func()
+}
 
-// slowest is how long a command may take: without a controller they give up by themselves after some 10 s, or 20.
+// door is a way to ask a Slurm.
+type door interface {
+	// Submit hands a job to Slurm and returns its number. A job that Slurm takes off its node is not begun again by Slurm.
+	Submit(ctx context.Context, b Batch) (string, error)
+	// Queue lists this user's jobs that Slurm still knows: those that wait and run, and for some minutes those that have ended. With names
+	// it lists only those.
+	Queue(ctx context.Context, names ...string) ([]Job, error)
+	// Job asks for one job by number and name, which must both be its: numbers are given out again. It asks the controller, then
+	// accounting, where there is one.
+	Job(ctx context.Context, id, name string) (Job, error)
+	// Accounted asks accounting alone. It is no error that there is none.
+	Accounted(ctx context.Context, id, name string) (Job, bool)
+	// Nodes lists the nodes of a partition, or of all partitions. A partition without nodes, or one that does not exist, is an error.
+	Nodes(ctx context.Context, partition string) ([]Node, error)
+	// HoldsMemory says whether Slurm ends jobs that use more memory than they asked for, by its configuration.
+	HoldsMemory(ctx context.Context) (bool, error)
+	// end ends a job, or a part of it. It is no error that there is nothing to end.
+	end(ctx context.Context, j Ref, how ending) error
+}
+
+// Close lets go of the connection, if there is one.
+func (c *Client) Close() { c.close() }
+
+// Ref names a job: the number finds it, and the name tells it from another that was given the number since. A controller that loses its
+// state gives numbers out again.
+type Ref struct{ ID, Name string }
+
+// Part is a part of a job that a signal can be for.
+type Part int
+
+// The parts of a job.
+const (
+	Script Part = iota // its batch script alone
+	Steps              // the tasks of its steps alone
+)
+
+// ending is how a job is ended: by a signal for a part of it, and if there is none as a whole, whatever it does or only if it waits.
+type ending struct {
+	signal  string
+	part    Part
+	waiting bool
+}
+
+// Signal sends a signal to what runs of a job. One that does not run is left as it is. A way to Slurm that cannot tell a job's parts apart
+// sends it to both.
+func (c *Client) Signal(ctx context.Context, j Ref, signal string, part Part) error {
+	return c.end(ctx, j, ending{signal: signal, part: part})
+}
+
+// CancelPending takes a job out of the queue if it has not begun.
+func (c *Client) CancelPending(ctx context.Context, j Ref) error {
+	return c.end(ctx, j, ending{waiting: true})
+}
+
+// Cancel ends a job. Slurm sends SIGTERM to all its processes, and SIGKILL when its own grace (KillWait) is over.
+func (c *Client) Cancel(ctx context.Context, j Ref) error { return c.end(ctx, j, ending{}) }
+
+// slowest is how long an answer may take: without a controller commands give up by themselves after some 10 s, or 20.
 const slowest = time.Minute
+
+// errAway is in the chain of an Error for a login node or a service that could not be reached.
+var errAway = errors.New("out of reach")
 
 // Error is a command that said no.
 type Error struct {
-	Command string // squeue
+	Command string // squeue, or the way to Slurm
 	Words   string // what it said
 	Err     error
 }
@@ -43,13 +104,16 @@ var away = []string{"unable to contact slurm controller", "socket timed out", "c
 	"insane message length", "communication connection failure", "message connection failure", "slurmctld disabled", "could not establish a configuration source",
 	"protocol authentication error", "failed to load previous job state", "transport endpoint is not connected"}
 
-// Away says whether err means that Slurm's controller could not be asked, rather than that it said no.
+// Away says whether err means that Slurm, or the way to it, could not be asked, rather than that it said no.
 func Away(err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	if !ok {
 		return false
 	}
 	if errors.Is(e.Err, context.DeadlineExceeded) || errors.Is(e.Err, context.Canceled) {
+		return true
+	}
+	if errors.Is(e.Err, errAway) {
 		return true
 	}
 	words := strings.ToLower(e.Words)
@@ -59,92 +123,6 @@ func Away(err error) bool {
 		}
 	}
 	return false
-}
-
-// path finds a command.
-func (c *Client) path(name string) (string, error) {
-	if c.folder != "" {
-		return filepath.Join(c.folder, name), nil
-	}
-	path, err := exec.LookPath(name)
-	if err != nil {
-		return "", fmt.Errorf("there is no %s in PATH: install Slurm's commands here, or name their folder (setting commands)", name)
-	}
-	return path, nil
-}
-
-// run runs a command with nothing of our own environment, and returns what it printed.
-func (c *Client) run(ctx context.Context, name string, args ...string) (string, error) {
-	return c.start(ctx, nil, "", name, args...)
-}
-
-// start is run for a command that reads input, and keeps hold open while it lives.
-func (c *Client) start(ctx context.Context, hold *os.File, input, name string, args ...string) (string, error) {
-	path, err := c.path(name)
-	if err != nil {
-		return "", &Error{Command: name, Words: err.Error(), Err: exec.ErrNotFound}
-	}
-	ctx, cancel := context.WithTimeout(ctx, slowest)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, path, args...)
-	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr, cmd.Env, cmd.Dir = &out, &errs, c.environ(), "/"
-	cmd.WaitDelay = time.Second
-	if name != "sbatch" { // whose environment is the job's
-		cmd.Env = append(cmd.Env, "SLURM_TIME_FORMAT=%s")
-	}
-	if input != "" {
-		cmd.Stdin = strings.NewReader(input)
-	}
-	if hold != nil {
-		cmd.ExtraFiles = []*os.File{hold}
-	}
-	if err := cmd.Run(); err != nil {
-		if ctx.Err() != nil {
-			err = ctx.Err()
-		}
-		return "", &Error{Command: name, Words: lastWords(errs.String()), Err: err}
-	}
-	return out.String(), nil
-}
-
-// environ is the environment of commands, and through sbatch that of jobs.
-func (c *Client) environ() []string {
-	env := []string{"LANG=C.UTF-8", "SHELL=/bin/bash"}
-	path := "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-	if c.folder != "" {
-		path = c.folder + ":" + path
-	}
-	env = append(env, "PATH="+path)
-	if c.conf != "" {
-		env = append(env, "SLURM_CONF="+c.conf)
-	} else if conf := os.Getenv("SLURM_CONF"); conf != "" {
-		env = append(env, "SLURM_CONF="+conf)
-	}
-	if home, err := os.UserHomeDir(); err == nil {
-		env = append(env, "HOME="+home)
-	}
-	if u, err := user.Current(); err == nil {
-		env = append(env, "USER="+u.Username, "LOGNAME="+u.Username)
-	}
-	return env
-}
-
-// lastWords is what a command complained of, in one line, without the names before each.
-func lastWords(errs string) string {
-	var said []string
-	for line := range strings.Lines(errs) {
-		line = strings.TrimSpace(line)
-		if _, rest, ok := strings.Cut(line, ": error: "); ok {
-			line = rest
-		}
-		line = strings.TrimPrefix(line, "Batch job submission failed: ")
-		if line != "" && !slices.Contains(said, line) {
-			said = append(said, line)
-		}
-	}
-	text := strings.Join(said, "; ")
-	return text[:min(len(text), 500)]
 }
 
 // Batch is one job to submit.
@@ -164,35 +142,23 @@ type Batch struct {
 	Hold *os.File // kept open by sbatch while it runs, whatever becomes of us
 }
 
-// Submit hands a job to Slurm and returns its number. A job that Slurm takes off its node is not begun again by Slurm.
-func (c *Client) Submit(ctx context.Context, b Batch) (string, error) {
-	args := []string{"--parsable", "--export=ALL", "--no-requeue", "--open-mode=append", "--input=/dev/null",
-		"--chdir=" + b.Dir, "--output=" + b.Output, "--error=" + b.Output, "--job-name=" + b.Name,
-		fmt.Sprintf("--nodes=%d", b.Nodes), fmt.Sprintf("--ntasks=%d", b.Nodes), "--ntasks-per-node=1"}
-	if b.CPUs > 0 {
-		args = append(args, fmt.Sprintf("--cpus-per-task=%d", b.CPUs))
-	}
-	if b.MemoryMB > 0 {
-		args = append(args, fmt.Sprintf("--mem=%dM", b.MemoryMB))
-	}
-	if b.GPUs > 0 {
-		args = append(args, fmt.Sprintf("--gres=gpu:%d", b.GPUs))
-	}
-	if b.Time > 0 {
-		args = append(args, fmt.Sprintf("--time=%d", (b.Time+time.Minute-1)/time.Minute))
-	}
-	args = append(args, b.Args...)
-	out, err := c.start(ctx, b.Hold, b.Script, "sbatch", args...)
-	if err != nil {
-		return "", err
-	}
-	id, _, _ := strings.Cut(strings.TrimSpace(out), ";")
-	if !isNumber(id) {
-		return "", &Error{Command: "sbatch", Words: fmt.Sprintf("its answer %q is not the number of a job", out)}
-	}
-	return id, nil
-}
-
 func isNumber(s string) bool {
 	return s != "" && strings.Trim(s, "0123456789") == ""
+}
+
+// lastWords is what a command complained of, in one line, without the names before each.
+func lastWords(errs string) string {
+	var said []string
+	for line := range strings.Lines(errs) {
+		line = strings.TrimSpace(line)
+		if _, rest, ok := strings.Cut(line, ": error: "); ok {
+			line = rest
+		}
+		line = strings.TrimPrefix(line, "Batch job submission failed: ")
+		if line != "" && !slices.Contains(said, line) {
+			said = append(said, line)
+		}
+	}
+	text := strings.Join(said, "; ")
+	return text[:min(len(text), 500)]
 }

@@ -4,7 +4,6 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -33,59 +32,7 @@ func Random(n int) string {
 	return hex.EncodeToString(b)
 }
 
-// WriteFile replaces a file whole or not at all.
+// WriteFile replaces a file of this computer whole or not at all.
 func WriteFile(path string, data []byte, mode fs.FileMode) error {
-	part := path + ".part"
-	if err := os.WriteFile(part, data, mode); err != nil {
-		return err
-	}
-	return os.Rename(part, path)
-}
-
-// RemoveAll is os.RemoveAll that also takes away what a job has locked against its own user.
-func RemoveAll(dir string) error {
-	err := os.RemoveAll(dir)
-	if err == nil {
-		return nil
-	}
-	_ = filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
-		if e != nil && e.IsDir() {
-			_ = os.Chmod(path, 0o700)
-		}
-		return nil
-	})
-	return os.RemoveAll(dir)
-}
-
-// Tail is the end of a text file for people, in one line; "" if there is none.
-func Tail(path string) string {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return ""
-	}
-	var last string
-	for line := range strings.Lines(string(data[max(0, len(data)-4096):])) {
-		if line = strings.TrimSpace(line); line != "" {
-			last = line
-		}
-	}
-	return last[:min(len(last), 300)]
-}
-
-// Share makes a copy of a file in a folder that nodes see, unless one like it is there, and returns its path.
-func Share(path, dir string, mode fs.FileMode) (string, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return "", err
-	}
-	name := fmt.Sprintf("%s-%x-%x", filepath.Base(path), info.Size(), info.ModTime().UnixNano())
-	to := filepath.Join(dir, name)
-	if have, err := os.Stat(to); err == nil && have.Size() == info.Size() {
-		return to, nil
-	}
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return "", err
-	}
-	return to, WriteFile(to, data, mode)
+	return Put(disk{}, path, data, mode)
 }

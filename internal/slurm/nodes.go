@@ -19,8 +19,8 @@ type Node struct {
 	State    string // "idle", "mixed", "down*", …
 }
 
-// Nodes lists the nodes of a partition, or of all partitions. A partition without nodes, or one that does not exist, is an error.
-func (c *Client) Nodes(ctx context.Context, partition string) ([]Node, error) {
+// Nodes is sinfo.
+func (c *commands) Nodes(ctx context.Context, partition string) ([]Node, error) {
 	args := []string{"--Node", "--noheader", "--format=%N|%c|%m|%T|%G"}
 	if partition != "" {
 		args = append(args, "--partition="+partition)
@@ -29,14 +29,18 @@ func (c *Client) Nodes(ctx context.Context, partition string) ([]Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	nodes := parseNodes(out)
-	if len(nodes) == 0 {
-		if partition == "" {
-			return nil, trainyard.NotFound("Slurm shows no nodes; look at sinfo")
-		}
-		return nil, trainyard.NotFound("Slurm has no partition %q with nodes; sinfo lists what there is", partition)
+	return some(parseNodes(out), partition)
+}
+
+// some is an error if there are no nodes.
+func some(nodes []Node, partition string) ([]Node, error) {
+	switch {
+	case len(nodes) > 0:
+		return nodes, nil
+	case partition == "":
+		return nil, trainyard.NotFound("Slurm shows no nodes; look at sinfo")
 	}
-	return nodes, nil
+	return nil, trainyard.NotFound("Slurm has no partition %q with nodes; sinfo lists what there is", partition)
 }
 
 func parseNodes(out string) []Node {
@@ -55,8 +59,8 @@ func parseNodes(out string) []Node {
 	return nodes
 }
 
-// HoldsMemory says whether Slurm ends jobs that use more memory than they asked for, by its configuration.
-func (c *Client) HoldsMemory(ctx context.Context) (bool, error) {
+// HoldsMemory reads it out of what scontrol shows.
+func (c *commands) HoldsMemory(ctx context.Context) (bool, error) {
 	out, err := c.run(ctx, "scontrol", "show", "config")
 	if err != nil {
 		return false, err

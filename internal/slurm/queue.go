@@ -54,9 +54,8 @@ func (j Job) Ended() bool {
 	return false
 }
 
-// Queue lists this user's jobs that Slurm still knows: those that wait and run, and for some minutes those that have ended. With names it
-// lists only those.
-func (c *Client) Queue(ctx context.Context, names ...string) ([]Job, error) {
+// Queue is squeue.
+func (c *commands) Queue(ctx context.Context, names ...string) ([]Job, error) {
 	args := []string{"--me", "--states=all", "--noheader", "--format=%i|%T|%P|%D|%N|%l|%S|%e|%r|%j"}
 	if len(names) > 0 {
 		args = append(args, "--name="+strings.Join(names, ","))
@@ -103,9 +102,8 @@ func seconds(s string) time.Time {
 // ErrUnknown means that Slurm and its accounting know nothing of a job.
 var ErrUnknown = errors.New("slurm does not know the job")
 
-// Job asks for one job by number and name, which must both be its: numbers are given out again. It asks the controller, then accounting,
-// where there is one.
-func (c *Client) Job(ctx context.Context, id, name string) (Job, error) {
+// Job is scontrol, and sacct for what the controller has forgotten.
+func (c *commands) Job(ctx context.Context, id, name string) (Job, error) {
 	out, err := c.run(ctx, "scontrol", "show", "job", "--oneliner", id)
 	if err == nil {
 		if j := parseShow(out); j.ID == id && j.Name == name {
@@ -120,8 +118,8 @@ func (c *Client) Job(ctx context.Context, id, name string) (Job, error) {
 	return Job{}, fmt.Errorf("job %s: %w", id, ErrUnknown)
 }
 
-// Accounted asks accounting alone, be it a database or a file of completed jobs. It is no error that there is none.
-func (c *Client) Accounted(ctx context.Context, id, name string) (Job, bool) {
+// Accounted is sacct, be it with a database or a file of completed jobs.
+func (c *commands) Accounted(ctx context.Context, id, name string) (Job, bool) {
 	for _, from := range [][]string{{"--allocations"}, {"--completion"}} {
 		out, err := c.run(ctx, "sacct", append(from, "--noheader", "--parsable2", "--jobs="+id,
 			"--format=JobID,JobName,State,ExitCode,Start,End,Partition,NodeList")...)
@@ -181,52 +179,4 @@ func userName(id string) string {
 		return u.Username
 	}
 	return id
-}
-
-// Ref names a job: the number finds it, and the name tells it from another that was given the number since. A controller that loses its
-// state gives numbers out again.
-type Ref struct{ ID, Name string }
-
-// Parts of a job that a signal can be for.
-const (
-	Script = "--batch" // its batch script alone
-	Steps  = ""        // the tasks of its steps alone
-)
-
-// Signal sends a signal to what runs of a job. One that does not run is left as it is.
-func (c *Client) Signal(ctx context.Context, j Ref, signal, part string) error {
-	args := []string{"--name=" + j.Name, "--signal=" + signal}
-	if part != "" {
-		return over(c.scancel(ctx, append(args, part, j.ID)...))
-	}
-	return over(c.scancel(ctx, append(args, j.ID+".0")...)) // without a step SIGKILL would be for the job
-}
-
-// CancelPending takes a job out of the queue if it has not begun.
-func (c *Client) CancelPending(ctx context.Context, j Ref) error {
-	return over(c.scancel(ctx, "--name="+j.Name, "--state=PENDING", j.ID))
-}
-
-// Cancel ends a job. Slurm sends SIGTERM to all its processes, and SIGKILL when its own grace (KillWait) is over.
-func (c *Client) Cancel(ctx context.Context, j Ref) error {
-	return over(c.scancel(ctx, "--name="+j.Name, j.ID))
-}
-
-func (c *Client) scancel(ctx context.Context, args ...string) error {
-	_, err := c.run(ctx, "scancel", args...)
-	return err
-}
-
-// over makes it no error that there was nothing to signal or to cancel.
-func over(err error) error {
-	if err == nil || Away(err) {
-		return err
-	}
-	words := strings.ToLower(err.Error())
-	for _, w := range []string{"already completing or completed", "invalid job id", "not running", "job is pending", "no active", "transition to the requested state"} {
-		if strings.Contains(words, w) {
-			return nil
-		}
-	}
-	return err
 }

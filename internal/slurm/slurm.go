@@ -1,10 +1,12 @@
-// Package slurm speaks to Slurm through its own commands (sbatch, squeue, scancel, scontrol, sacct, sinfo), for the target and the fleet of
-// that name: settings and what they may hold, submitting, the queue, reasons in words. It knows nothing of tasks or machines, and uses
-// neither Slurm's library nor its REST service, so it works with every version since 20.02.
+// Package slurm speaks to Slurm for the target and the fleet of that name: settings and what they may hold, submitting, the queue, reasons in
+// words, and the files that nodes see. There are three ways in: Slurm's own commands (sbatch, squeue, scancel, scontrol, sacct, sinfo) here,
+// the same commands and the files on a login node over SSH, and slurmrestd. Commands work with every version since 20.02, the service with
+// its API v0.0.38 (Slurm 22.05 to 23.11). It knows nothing of tasks or machines.
 package slurm
 
 import (
 	"fmt"
+	"net/url"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -26,6 +28,9 @@ type Settings struct {
 	ConfPath    string   `json:"confPath,omitempty"`  // of slurm.conf, for SLURM_CONF
 	Folder      string   `json:"folder,omitempty"`    // that the nodes see under the same path
 	Exclusive   bool     `json:"exclusive,omitempty"` // whole nodes
+
+	Login *Login `json:"login,omitempty"` // a login node, over SSH: commands, confPath and folder are there
+	REST  *REST  `json:"rest,omitempty"`  // slurmrestd
 }
 
 var (
@@ -65,7 +70,46 @@ func (s *Settings) Validate() error {
 			return err
 		}
 	}
+	return s.checkWay()
+}
+
+// checkWay says what is wrong with how Slurm is reached.
+func (s *Settings) checkWay() error {
+	switch {
+	case s.Login != nil && s.REST != nil:
+		return trainyard.Invalid("a login node and slurmrestd are two ways to the same Slurm; name one of them")
+	case s.Login != nil:
+		if err := s.Login.validate(); err != nil {
+			return err
+		}
+		if s.Folder == "" {
+			return trainyard.Invalid("folder is missing: name a folder of login node %s that the cluster's nodes see under the same path; "+
+				"tasks, this program and logs pass through it", s.Login.Address)
+		}
+	case s.REST != nil:
+		return s.REST.validate(s)
+	}
 	return nil
+}
+
+// CheckServer says whether the cluster's nodes may reach a server at that URL, as far as the settings tell.
+func (s *Settings) CheckServer(server string) error {
+	u, err := url.Parse(server)
+	if err != nil || !loopback(u.Hostname()) {
+		return nil
+	}
+	where := ""
+	switch {
+	case s.Login != nil:
+		where = s.Login.Address
+	case s.REST != nil:
+		where = s.REST.host()
+	}
+	if where == "" || loopback(where) {
+		return nil
+	}
+	return trainyard.Invalid("the nodes of the cluster behind %s cannot reach this server at %s, which only this computer can; "+
+		"start it with --listen 0.0.0.0:PORT, or say at which URL they reach it (server_url)", where, server)
 }
 
 // ours are options that say what a job is; a line of the user's that changed them would make it another.
@@ -124,9 +168,22 @@ func (s *Settings) Head() string {
 	return b.String()
 }
 
-// Client speaks to the Slurm that s names.
-func (s *Settings) Client() *Client {
-	return &Client{folder: s.Commands, conf: s.ConfPath}
+// Client is the way to the Slurm that s names. It asks for nothing before it is asked. In dir, unless it is "", the host key of a login node
+// is kept that the settings do not name: the first that is shown.
+func (s *Settings) Client(dir string) *Client {
+	switch {
+	case s.REST != nil:
+		service := newService(*s)
+		return &Client{service, disk{}, service.http.CloseIdleConnections}
+	case s.Login != nil:
+		pin := ""
+		if dir != "" {
+			pin = filepath.Join(dir, "host-key")
+		}
+		r := newRemote(*s.Login, pin)
+		return &Client{&commands{r, s.Commands, s.ConfPath}, r, r.close}
+	}
+	return &Client{&commands{here{}, s.Commands, s.ConfPath}, disk{}, func() {}}
 }
 
 // CheckFolder says whether Slurm and batch scripts can take the path of a folder as it is.

@@ -180,13 +180,13 @@ func TestWordsOfCommands(t *testing.T) {
 
 // Without Slurm's commands everything says what to do about it.
 func TestNoSlurmHere(t *testing.T) {
-	c := (&Settings{Commands: "/no/such/folder"}).Client()
+	c := (&Settings{Commands: "/no/such/folder"}).Client("")
 	_, err := c.Queue(context.Background())
 	if err == nil || Away(err) {
 		t.Errorf("queue: %v", err)
 	}
 	t.Setenv("PATH", "/no/such/folder")
-	if _, err = (&Settings{}).Client().Nodes(context.Background(), ""); err == nil || !strings.Contains(err.Error(), "setting commands") {
+	if _, err = (&Settings{}).Client("").Nodes(context.Background(), ""); err == nil || !strings.Contains(err.Error(), "setting commands") {
 		t.Errorf("nodes: %v", err)
 	}
 }
@@ -200,7 +200,7 @@ func TestWhatIsHandedToSbatch(t *testing.T) {
 	t.Setenv("SBATCH_PARTITION", "evil")
 	t.Setenv("SECRET", "x")
 	s := Settings{Commands: dir, ConfPath: "/etc/s.conf", Partition: "gpu"}
-	id, err := s.Client().Submit(context.Background(), Batch{Script: "#!/bin/true\n", Name: "n", Dir: "/d", Output: "/d/out", Nodes: 2, CPUs: 3, MemoryMB: 100, GPUs: 1, Time: 61 * time.Second, Args: s.Args()})
+	id, err := s.Client("").Submit(context.Background(), Batch{Script: "#!/bin/true\n", Name: "n", Dir: "/d", Output: "/d/out", Nodes: 2, CPUs: 3, MemoryMB: 100, GPUs: 1, Time: 61 * time.Second, Args: s.Args()})
 	if err != nil || id != "12" {
 		t.Fatalf("%q, %v", id, err)
 	}
@@ -255,8 +255,8 @@ func TestFolder(t *testing.T) {
 	if err := os.WriteFile(from, []byte("one"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	a, err := Share(from, to, 0o700)
-	b, err2 := Share(from, to, 0o700)
+	a, err := Share(disk{}, from, to, 0o700)
+	b, err2 := Share(disk{}, from, to, 0o700)
 	if err != nil || err2 != nil || a != b {
 		t.Errorf("%q, %v; %q, %v", a, err, b, err2)
 	}

@@ -37,6 +37,11 @@ func (f *fields) machine(p map[string]any) {
 	if !f.has("resource_id") {
 		f.need("address")
 	}
+	f.login(p)
+}
+
+// login is how SSH reaches a computer.
+func (f *fields) login(p map[string]any) {
 	p["address"] = f.text("address")
 	s := f.sub("ssh_settings")
 	if s.n == nil {
@@ -131,6 +136,27 @@ func (f *fields) slurm(p map[string]any) {
 	}
 	if whole := f.boolean("exclusive"); whole != nil {
 		p["exclusive"] = *whole
+	}
+	if f.has("address") || f.has("ssh_settings") { // of a login node
+		f.need("address")
+		f.login(p)
+	}
+	r := f.sub("rest")
+	if r.n == nil {
+		return
+	}
+	p["restURL"] = r.need("url")
+	account := map[string]string{"username": r.text("username")}
+	if token := strings.TrimSpace(r.text("token") + r.contents("token_file")); token != "" {
+		account["password"] = token // ARM's word for what an account proves itself with; it is kept as one
+	}
+	r.done()
+	if account["password"] != "" && f.has("ssh_settings") {
+		f.p.at(r.n.place, r.path, "a login node and slurmrestd are two ways to the same Slurm: leave out ssh_settings or rest")
+		return
+	}
+	if account["username"] != "" || account["password"] != "" {
+		p["administratorAccount"] = account
 	}
 }
 

@@ -114,7 +114,7 @@ func (t *jobTranslator) inline(f *fields) {
 	a := f.environment()
 	f.silent("version")
 	if name := f.text("name"); name != "" && name != trainyard.AnonymousEnvironment {
-		t.p.note("%s is not used: an environment written in a job has no name of its own; register it to give it one", f.at("name"))
+		t.p.note("%s is not used: an environment written in place has no name of its own; register it to give it one", f.at("name"))
 	}
 	f.done()
 	if len(t.p.list) > before {

@@ -13,7 +13,7 @@ import (
 
 // FuzzParse feeds any text through every translation: it must end, in a result that encodes or an error for a user, the same each time.
 func FuzzParse(f *testing.F) {
-	for _, glob := range []string{"job/*.yml", "compute/*.yml", "environment/*.yml", "data/*.yml", "datastore/*.yml", "workspace/*.yml", "bad/*.yml"} {
+	for _, glob := range []string{"job/*.yml", "compute/*.yml", "environment/*.yml", "data/*.yml", "datastore/*.yml", "workspace/*.yml", "model/*.yml", "online-endpoint/*.yml", "online-deployment/*.yml", "bad/*.yml"} {
 		files, err := filepath.Glob(filepath.Join("testdata", filepath.FromSlash(glob)))
 		if err != nil || len(files) == 0 {
 			f.Fatalf("no seeds in %s: %v", glob, err)
@@ -32,7 +32,7 @@ func FuzzParse(f *testing.F) {
 		if strings.Contains(string(data)+set, "/dev/") || strings.Contains(string(data)+set, "/proc") {
 			return // files that never end are the user's own doing
 		}
-		for _, noun := range []string{"job", "compute", "environment", "data", "datastore", "workspace", ""} {
+		for _, noun := range []string{"job", "compute", "environment", "data", "datastore", "workspace", "model", "online-endpoint", "online-deployment", ""} {
 			first, second := outcome(t, noun, data, set), outcome(t, noun, data, set)
 			if first != second {
 				t.Fatalf("%s: the same text gives\n%s\nand\n%s", noun, first, second)

@@ -26,6 +26,10 @@ type translation struct {
 	Identity    json.RawMessage   `json:"identity,omitempty"`
 	Properties  any               `json:"properties"`
 	Environment any               `json:"environment,omitempty"`
+	Endpoint    string            `json:"endpoint,omitempty"`
+	Instances   int               `json:"instances,omitempty"`
+	Model       any               `json:"model,omitempty"`
+	Data        []any             `json:"data,omitempty"`
 	Uploads     []string          `json:"uploads,omitempty"`
 	Warnings    []string          `json:"warnings,omitempty"`
 }
@@ -94,8 +98,42 @@ func translate(t testing.TB, d *spec.Document) (*translation, error) {
 		return asset(d.Datastore(scope))
 	case spec.Workspace:
 		return asset(d.Workspace(scope))
+	case spec.Model:
+		return asset(d.Model(scope))
+	case spec.Endpoint:
+		e, err := d.OnlineEndpoint(scope)
+		if err != nil {
+			return nil, err
+		}
+		out.Name, out.Location, out.Tags, out.Identity, out.Properties, out.Warnings = e.Name, e.Location, e.Tags, e.Identity, e.Spec, e.Warnings
+		return out, nil
+	case spec.Deployment:
+		return deployment(d, scope, upload, out)
 	}
 	return nil, errors.New("no translation for " + string(d.Kind))
+}
+
+// deployment is the part of translate for an online deployment.
+func deployment(d *spec.Document, scope trainyard.Scope, upload func([]spec.Upload), out *translation) (*translation, error) {
+	dep, err := d.OnlineDeployment(scope)
+	if err != nil {
+		return nil, err
+	}
+	upload(dep.Uploads)
+	if m := dep.Model; m != nil {
+		upload(m.Uploads)
+		out.Model = map[string]any{"name": m.Name, "version": m.Version, "properties": m.JSON()}
+		dep.SetModel("registered:" + m.Name)
+	}
+	if e := dep.Environment; e != nil {
+		out.Environment = map[string]any{"name": e.Name, "properties": e.JSON()}
+	}
+	for _, a := range dep.Data {
+		out.Data = append(out.Data, map[string]any{"name": a.Name, "version": a.Version, "properties": a.JSON()})
+	}
+	out.Name, out.Endpoint, out.Location, out.Tags, out.Instances = dep.Name, dep.Endpoint, dep.Location, dep.Tags, dep.Instances
+	out.Properties, out.Warnings = dep.Spec, dep.Warnings
+	return out, nil
 }
 
 func golden(t *testing.T, file string, got []byte) {
@@ -117,7 +155,7 @@ func golden(t *testing.T, file string, got []byte) {
 }
 
 func TestExamplesTranslate(t *testing.T) {
-	for _, noun := range []string{"job", "compute", "environment", "data", "datastore", "workspace"} {
+	for _, noun := range []string{"job", "compute", "environment", "data", "datastore", "workspace", "model", "online-endpoint", "online-deployment"} {
 		files, err := filepath.Glob(filepath.Join("testdata", noun, "*.[yY]*[lL]"))
 		if err != nil || len(files) == 0 {
 			t.Fatalf("no examples for %s: %v", noun, err)
@@ -157,7 +195,11 @@ func TestMistakesAreAllSaidWithTheirPlaces(t *testing.T) {
 	}
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
-			noun, _, _ := strings.Cut(filepath.Base(file), "-")
+			noun, rest, _ := strings.Cut(filepath.Base(file), "-")
+			if noun == "online" { // nouns of two words
+				second, _, _ := strings.Cut(rest, "-")
+				noun += "-" + second
+			}
 			d, err := spec.Load(file, spec.Options{Noun: noun})
 			if err == nil {
 				_, err = translate(t, d)

@@ -17,6 +17,14 @@ const (
 	Data        Kind = "data"
 	Datastore   Kind = "datastore"
 	Workspace   Kind = "workspace"
+	Model       Kind = "model"
+
+	Endpoint   Kind = "onlineEndpoint"   // managed or of Kubernetes
+	Deployment Kind = "onlineDeployment" // of any type
+
+	BatchEndpoint Kind = "batchEndpoint"
+	BatchScoring  Kind = "batchDeployment" // of a model or a component
+	BatchInputs   Kind = "batchInputs"     // of an invocation
 
 	VirtualMachine Kind = "vmCompute"
 	Kubernetes     Kind = "kubernetesCompute"
@@ -27,7 +35,9 @@ const (
 var computeKinds = map[string]Kind{"": Cluster, "amlcompute": Cluster, "virtualmachine": VirtualMachine, "kubernetes": Kubernetes, "slurm": Slurm}
 
 // nouns are the command line's nouns and the kind each means when a file says nothing more.
-var nouns = map[string]Kind{"job": CommandJob, "compute": Cluster, "environment": Environment, "data": Data, "datastore": Datastore, "workspace": Workspace}
+var nouns = map[string]Kind{"job": CommandJob, "compute": Cluster, "environment": Environment, "data": Data, "datastore": Datastore, "workspace": Workspace,
+	"model": Model, "online-endpoint": Endpoint, "online-deployment": Deployment,
+	"batch-endpoint": BatchEndpoint, "batch-deployment": BatchScoring, "batch-inputs": BatchInputs}
 
 // schemas are the last parts of $schema, lower case without ".schema.json", with the noun and the type they stand for.
 var schemas = map[string]struct{ noun, typ string }{
@@ -40,7 +50,7 @@ var schemas = map[string]struct{ noun, typ string }{
 	"azuredatalakegen1": {"datastore", "azure_data_lake_gen1"}, "azuredatalakegen2": {"datastore", "azure_data_lake_gen2"},
 	"commandcomponent": {"component", ""}, "pipelinecomponent": {"component", ""}, "sparkcomponent": {"component", ""},
 	"model": {"model", ""}, "schedule": {"schedule", ""}, "batchendpoint": {"batch-endpoint", ""}, "batchdeployment": {"batch-deployment", ""},
-	"modelbatchdeployment": {"batch-deployment", ""}, "managedonlineendpoint": {"online-endpoint", ""}, "kubernetesonlineendpoint": {"online-endpoint", ""},
+	"modelbatchdeployment": {"batch-deployment", ""}, "pipelinecomponentbatchdeployment": {"batch-deployment", ""}, "managedonlineendpoint": {"online-endpoint", ""}, "kubernetesonlineendpoint": {"online-endpoint", ""},
 	"managedonlinedeployment": {"online-deployment", ""}, "kubernetesonlinedeployment": {"online-deployment", ""}, "registry": {"registry", ""},
 }
 
@@ -123,12 +133,21 @@ func (d *Document) schema() (s struct{ noun, typ string }) {
 	if n.null() || n.kind != scalar {
 		return s
 	}
-	base := strings.ToLower(path.Base(n.text))
-	base, _, _ = strings.Cut(base, ".")
+	base := d.schemaName()
 	if strings.HasPrefix(base, "automl") {
 		return struct{ noun, typ string }{"job", "automl"}
 	}
 	return schemas[base]
+}
+
+// schemaName is the last part of $schema, in lower case and without ".schema.json"; "" where there is none.
+func (d *Document) schemaName() string {
+	n := d.root.get("$schema")
+	if n.null() || n.kind != scalar {
+		return ""
+	}
+	base, _, _ := strings.Cut(strings.ToLower(path.Base(n.text)), ".")
+	return base
 }
 
 // guess is the noun of a file that is used without one.
@@ -144,6 +163,8 @@ func guess(schema, typ string) string {
 		return "datastore"
 	case typ == "uri_file" || typ == "uri_folder" || typ == "mltable":
 		return "data"
+	case strings.HasSuffix(typ, "_model"):
+		return "model"
 	}
 	return ""
 }

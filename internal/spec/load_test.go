@@ -147,9 +147,9 @@ func TestTheNounSufficesAndTheFileMaySayTheKind(t *testing.T) {
 		}
 	}
 	for text, words := range map[string]string{
-		"name: x\n": "nothing says what this file is",
-		"$schema: x/managedOnlineDeployment.schema.json\n": "this build has no online-deployments",
-		"type: sweep\n": "sweep jobs are not run by this build",
+		"name: x\n":                         "nothing says what this file is",
+		"$schema: x/schedule.schema.json\n": "this build has no schedules",
+		"type: sweep\n":                     "sweep jobs are not run by this build",
 		"$schema: x/autoMLClassificationJob.schema.json\n": "automl jobs are not run by this build",
 	} {
 		_, err := spec.Parse("x.yml", []byte(text), t.TempDir(), spec.Options{})

@@ -88,7 +88,10 @@ func (tx *Tx) takeNode(j *trainyard.Job, id trainyard.NodeID, epoch int64, ranks
 	if c == nil || c.Stopped || c.Deleting {
 		return trainyard.Conflict("job %q was to be placed on %s, which is being stopped or deleted", j.Name, j.Plan.Compute)
 	}
-	room, need := free(n, tx.NodeTasks(id), isExclusive(c)).Slots, places(n, ranks)
+	if shares(c, j) {
+		return nil
+	}
+	room, need := free(n, tx.NodeTasks(id), c).Slots, places(n, ranks)
 	if isExclusive(c) {
 		need = 1
 	}

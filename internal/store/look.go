@@ -202,7 +202,7 @@ func (im *image) viewOf(c *computeState) trainyard.ComputeView {
 	}
 	for i, n := range c.nodes {
 		if n.old {
-			n.view, n.old = viewNode(n.node, im.tasks[n.node.ID], v.Exclusive), false
+			n.view, n.old = viewNode(n.node, im.tasks[n.node.ID], c.compute), false
 		}
 		v.Nodes[i] = n.view
 	}
@@ -219,8 +219,8 @@ func maxNodes(c *trainyard.Compute) int {
 	return 1
 }
 
-func viewNode(n *trainyard.Node, tasks []TaskRef, exclusive bool) trainyard.NodeView {
-	v := trainyard.NodeView{ID: n.ID, Epoch: n.Epoch, State: n.State, All: n.Capacity, Free: free(n, tasks, exclusive)}
+func viewNode(n *trainyard.Node, tasks []TaskRef, c *trainyard.Compute) trainyard.NodeView {
+	v := trainyard.NodeView{ID: n.ID, Epoch: n.Epoch, State: n.State, All: n.Capacity, Free: free(n, tasks, c)}
 	for _, t := range tasks {
 		if !slices.Contains(v.Jobs, t.Job.Name) {
 			v.Jobs = append(v.Jobs, t.Job.Name)
@@ -230,22 +230,28 @@ func viewNode(n *trainyard.Node, tasks []TaskRef, exclusive bool) trainyard.Node
 }
 
 // free is what no task holds. On an exclusive compute a task holds the whole node until it ends. On a shared one it holds a place for each
-// of its ranks while it has processes, and a gang larger than the node holds all of it; CPU and memory are shared there.
-func free(n *trainyard.Node, tasks []TaskRef, exclusive bool) trainyard.Resources {
+// of its ranks while it has processes, and a gang larger than the node holds all of it; CPU and memory are shared there. A replica on a
+// node that is not of a cluster holds nothing: see trainyard.ComputeView.Shares.
+func free(n *trainyard.Node, tasks []TaskRef, c *trainyard.Compute) trainyard.Resources {
 	r := n.Capacity
-	if exclusive {
-		if r.Slots = 1; len(tasks) > 0 {
+	if isExclusive(c) {
+		if r.Slots = 1; slices.ContainsFunc(tasks, func(t TaskRef) bool { return !shares(c, t.Job) }) {
 			r = trainyard.Resources{}
 		}
 		return r
 	}
 	for _, t := range tasks {
-		if holdsPlaces(t.Task()) {
+		if holdsPlaces(t.Task()) && !shares(c, t.Job) {
 			r.Slots -= places(n, t.Task().Hi-t.Task().Lo)
 		}
 	}
 	r.Slots = max(0, r.Slots)
 	return r
+}
+
+// shares says whether a job is a replica that takes no place of the compute's.
+func shares(c *trainyard.Compute, j *trainyard.Job) bool {
+	return j.Plan.Serve != nil && !c.Elastic()
 }
 
 // holdsPlaces says whether a live task has, or will have, processes: while it uploads they are gone.

@@ -177,7 +177,7 @@ func (s *Store) Resource(ctx context.Context, scope trainyard.Scope, kind trainy
 	case r.resource == nil:
 		return nil, noResource(scope, kind, name, version)
 	}
-	return r.resource, nil
+	return r.resource, r.unseal(s.image.seal)
 }
 
 // Resources lists resources of a kind, newest first. Without Name and Hash a versioned kind lists the newest version of every name, of
@@ -217,6 +217,11 @@ func (s *Store) Resources(ctx context.Context, rq trainyard.ResourceQuery) (trai
 	}
 	q.add(" ORDER BY r.seq DESC LIMIT ?", top+1)
 	rows, err := list(ctx, s, q, scanResource)
+	for _, r := range rows {
+		if err == nil {
+			err = r.unseal(s.image.seal)
+		}
+	}
 	return page(rows, top, func(r *resourceRecord) int64 { return r.seq }, func(r *resourceRecord) *trainyard.Resource { return r.resource }), err
 }
 

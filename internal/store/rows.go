@@ -91,6 +91,23 @@ func decodeCompute(doc string, s sealer) (c *trainyard.Compute, err error) {
 	return d.Compute, nil
 }
 
+// encodeResource writes a resource with its credentials sealed.
+func encodeResource(r *trainyard.Resource, s sealer) (string, error) {
+	c := *r
+	c.Secret = s.seal(r.Secret)
+	return encode(&c)
+}
+
+// unseal makes the credentials of a resource as it was read readable.
+func (r *resourceRecord) unseal(s sealer) (err error) {
+	if r.resource != nil {
+		if r.resource.Secret, err = s.open(r.resource.Secret); err != nil {
+			return fmt.Errorf("read %s %s: %w", r.resource.Kind, r.resource.Name, err)
+		}
+	}
+	return nil
+}
+
 // encode fills in the record's documents.
 func (r *jobRecord) encode() (err error) {
 	if r.status, err = encode(&r.job.Status); err == nil && r.whole {

@@ -11,7 +11,7 @@ import (
 	"github.com/trainyard/trainyard"
 )
 
-func TestSecretsOfComputesAreSealedInTheDatabase(t *testing.T) {
+func TestSecretsAreSealedInTheDatabase(t *testing.T) {
 	dir := t.TempDir()
 	key := bytes.Repeat([]byte{7}, 32)
 	open := func(key []byte) (*Store, error) {
@@ -23,7 +23,18 @@ func TestSecretsOfComputesAreSealedInTheDatabase(t *testing.T) {
 	}
 	c := &trainyard.Compute{Scope: trainyard.DefaultScope(), Name: "vm", Spec: trainyard.ComputeSpec{ComputeType: "VirtualMachine"},
 		Secret: json.RawMessage(`{"password":"sesame-open"}`), Settings: json.RawMessage(`{"password":"sesame-open"}`)}
-	if err := s.Update(t.Context(), func(tx *Tx) error { return tx.PutCompute(c) }); err != nil {
+	e := &trainyard.Resource{Scope: trainyard.DefaultScope(), Kind: trainyard.KindOnlineEndpoint, Name: "wine",
+		Properties: json.RawMessage(`{}`), Secret: json.RawMessage(`{"primaryKey":"sesame-open"}`)}
+	err = s.Update(t.Context(), func(tx *Tx) error {
+		if _, err := tx.PutResource(e); err != nil {
+			return err
+		}
+		if in, err := tx.Resource(e.Scope, e.Kind, e.Name, ""); err != nil || string(in.Secret) != string(e.Secret) {
+			t.Errorf("in its transaction the resource has %s, %v", in.Secret, err)
+		}
+		return tx.PutCompute(c)
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Close(); err != nil {
@@ -44,6 +55,14 @@ func TestSecretsOfComputesAreSealedInTheDatabase(t *testing.T) {
 	got, err := s.Compute(t.Context(), c.Key())
 	if err != nil || string(got.Secret) != string(c.Secret) || string(got.Settings) != string(c.Settings) {
 		t.Errorf("read back %s and %s, %v", got.Secret, got.Settings, err)
+	}
+	again, err := s.Resource(t.Context(), e.Scope, e.Kind, e.Name, "")
+	if err != nil || string(again.Secret) != string(e.Secret) {
+		t.Errorf("read back %s, %v", again.Secret, err)
+	}
+	page, err := s.Resources(t.Context(), trainyard.ResourceQuery{Scope: e.Scope, Kind: e.Kind})
+	if err != nil || len(page.Items) != 1 || string(page.Items[0].Secret) != string(e.Secret) {
+		t.Errorf("listed %v, %v", page.Items, err)
 	}
 	if err := s.Close(); err != nil {
 		t.Fatal(err)

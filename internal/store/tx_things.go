@@ -152,6 +152,9 @@ func (tx *Tx) resource(key resourceKey) (*resourceRecord, error) {
 	if err != nil {
 		return nil, tx.s.db.explain(err)
 	}
+	if err := r.unseal(tx.s.image.seal); err != nil {
+		return nil, err
+	}
 	put(&tx.below.resources, key, r)
 	return r, nil
 }
@@ -203,7 +206,7 @@ func (tx *Tx) PutResource(r *trainyard.Resource) (created bool, err error) {
 		return false, err
 	}
 	n := &resourceRecord{resource: cloneResource(r), seq: old.seq, stored: old.stored, write: true}
-	if n.doc, err = encode(r); err != nil {
+	if n.doc, err = encodeResource(r, tx.s.image.seal); err != nil {
 		return false, trainyard.Invalid("%s %q cannot be stored: %v", r.Kind, r.Name, err)
 	}
 	if created = old.resource == nil; created {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"maps"
+	"net"
 	"slices"
 	"sync"
 	"time"
@@ -13,7 +14,7 @@ import (
 )
 
 // Several is the drivers of one place as one: a task goes to the first of Others that says it Contains it, and else to First. A driver
-// whose engine is away is no reason to stop watching the others' tasks: what it was last seen to hold stands until it is back.
+// whose engine is away is no reason to stop watching the others' tasks: what it was last seen to hold stands until it is back, and says so.
 type Several struct {
 	First  Driver
 	Others []Driver
@@ -26,13 +27,21 @@ type Several struct {
 	mu    sync.Mutex
 	owner map[trainyard.TaskID]Driver
 	seen  map[Driver]map[trainyard.TaskID]trainyard.Observation // last whole view; nil: none yet
+	away  map[Driver]time.Time                                  // since when it cannot be asked
 }
+
+// Patience is how long an engine may be silent before anybody is told: a restart that nobody notices is no news.
+const Patience = 1500 * time.Millisecond
 
 var (
 	_ Driver   = (*Several)(nil)
 	_ Watcher  = (*Several)(nil)
 	_ Preparer = (*Several)(nil)
 	_ Closer   = (*Several)(nil)
+	_ Meter    = (*Several)(nil)
+
+	_ ImageChecker = (*Several)(nil)
+	_ Dialer       = (*Several)(nil)
 )
 
 func (s *Several) all() []Driver { return append([]Driver{s.First}, s.Others...) }
@@ -127,6 +136,7 @@ func (s *Several) remember(d Driver, list []trainyard.Observation) {
 		s.owner[o.ID] = d
 	}
 	s.seen[d] = view
+	delete(s.away, d)
 }
 
 func (s *Several) remembered(d Driver, err error) ([]trainyard.Observation, error) {
@@ -136,7 +146,19 @@ func (s *Several) remembered(d Driver, err error) ([]trainyard.Observation, erro
 	if view == nil || errors.Is(err, context.Canceled) {
 		return nil, err
 	}
-	return slices.Collect(maps.Values(view)), nil
+	if s.away == nil {
+		s.away = map[Driver]time.Time{}
+	}
+	if s.away[d].IsZero() {
+		s.away[d] = time.Now()
+	}
+	out := slices.Collect(maps.Values(view))
+	for i := range out {
+		if out[i].State == trainyard.TaskRunning && time.Since(s.away[d]) >= Patience {
+			out[i].Progress = err.Error()
+		}
+	}
+	return out, nil
 }
 
 // Stop asks the task to end.
@@ -177,6 +199,32 @@ func (s *Several) Logs(ctx context.Context, id trainyard.TaskID, from int64) (r 
 	return nil, err
 }
 
+// Usage asks the driver that has the task.
+func (s *Several) Usage(ctx context.Context, id trainyard.TaskID) (u Usage, err error) {
+	err = trainyard.Errorf(trainyard.CodeUnsupported, "no driver here measures what task %q uses", id)
+	for _, d := range s.owners(id) {
+		if m, ok := d.(Meter); ok {
+			if u, err = m.Usage(ctx, id); err == nil {
+				return u, nil
+			}
+		}
+	}
+	return Usage{}, err
+}
+
+// Dial asks the driver that has the task.
+func (s *Several) Dial(ctx context.Context, id trainyard.TaskID) (c net.Conn, err error) {
+	err = trainyard.Errorf(trainyard.CodeUnsupported, "no driver here reaches a port of task %q", id)
+	for _, d := range s.owners(id) {
+		if m, ok := d.(Dialer); ok {
+			if c, err = m.Dial(ctx, id); err == nil {
+				return c, nil
+			}
+		}
+	}
+	return nil, err
+}
+
 // Changed gets a value when one of the drivers says that something changed.
 func (s *Several) Changed() <-chan struct{} {
 	s.once.Do(func() {
@@ -202,6 +250,16 @@ func (s *Several) pass(from <-chan struct{}) {
 		default:
 		}
 	}
+}
+
+// CheckImage asks the driver that brings images; without one nothing is known.
+func (s *Several) CheckImage(ctx context.Context, image string) (trainyard.ImageWord, error) {
+	for _, d := range s.Others {
+		if c, ok := d.(ImageChecker); ok {
+			return c.CheckImage(ctx, image)
+		}
+	}
+	return trainyard.ImageWord{}, trainyard.Errorf(trainyard.CodeUnsupported, "no driver here brings images")
 }
 
 // Notes says what the drivers do not hold here.

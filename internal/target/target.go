@@ -18,6 +18,7 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"net"
 	"time"
 
 	"github.com/trainyard/trainyard"
@@ -55,6 +56,33 @@ type Preparer interface {
 	// goes on is said with p.Say, and the whole of a build's output goes to p.Log. It may be called again after a crash. An error with
 	// a trainyard.ClassError in its chain is the end of the task, any other is tried again.
 	Prepare(ctx context.Context, t trainyard.Task, p trainyard.Progress) error
+}
+
+// Meter is a Driver that can say what a task uses.
+type Meter interface {
+	// Usage is what all processes of a task that runs use. trainyard.CodeUnsupported: it cannot be measured here.
+	Usage(ctx context.Context, id trainyard.TaskID) (Usage, error)
+}
+
+// Usage is what a task uses.
+type Usage struct {
+	CPU      time.Duration // of processors since it began
+	MemoryMB int64         // now
+	PeakMB   int64         // the most since it began; 0: not known
+	OOMKills int           // processes of it that were ended because its memory had run out
+	GPU      float64       // percent of the node's GPUs now; 0 where there are none
+}
+
+// Dialer is a Driver whose engine can reach the port of a replica (trainyard.Task.Serve) where the node itself cannot.
+type Dialer interface {
+	// Dial connects with the port. The caller closes the connection. It may offer CloseWrite() error, as a *net.TCPConn does.
+	Dial(ctx context.Context, id trainyard.TaskID) (net.Conn, error)
+}
+
+// ImageChecker is a Driver that can say whether an image can be had, without bringing it: of a job that waits, it is said at once.
+type ImageChecker interface {
+	// CheckImage answers within ctx. An error says that nothing is known.
+	CheckImage(ctx context.Context, image string) (trainyard.ImageWord, error)
 }
 
 // Closer is a Driver with something to let go of. Tasks go on.

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs main_job.py with the official Python SDK against a server of its own. Usage: sh test/sdk/run.sh path/to/trainyard
+# Runs main_job.py, batch_endpoint.py and online_endpoint.py with the official Python SDK against a server of its own. Usage: sh test/sdk/run.sh path/to/trainyard
 set -eu
 bin=$(CDPATH= cd -- "$(dirname -- "$1")" && pwd)/$(basename -- "$1")
 here=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)
@@ -44,3 +44,5 @@ for k, v in {"ARM_CLOUD_METADATA_URL": base + "/metadata/endpoints?api-version=2
 PY
 )"
 "$venv/bin/python" "$here/main_job.py"
+"$venv/bin/python" "$here/batch_endpoint.py"
+"$venv/bin/python" "$here/online_endpoint.py"

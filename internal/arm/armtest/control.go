@@ -15,7 +15,7 @@ import (
 	"github.com/trainyard/trainyard"
 )
 
-// Control satisfies arm's four interfaces. Its fields may be set before it is used; the maps only under Lock afterwards.
+// Control satisfies arm's interfaces. Its fields may be set before it is used; the maps only under Lock afterwards.
 type Control struct {
 	sync.Mutex
 	Now       func() time.Time
@@ -25,8 +25,12 @@ type Control struct {
 	nodes     map[trainyard.ComputeKey][]trainyard.NodeStatus
 	limits    map[string]int64
 	seq       int64
-	Slow      bool  // a delete of a compute is not done at once
-	Err       error // what every call answers, if not nil
+	serving
+	Slow  bool  // a delete of a compute, an endpoint or a deployment is not done at once
+	Quick bool  // a deployment is ready at once
+	Err   error // what every call answers, if not nil
+
+	Gateway string // URL that scoring URIs begin with
 }
 
 // New is a control with the default workspace and its datastores.

@@ -67,7 +67,8 @@ func server(t *testing.T) (string, bearer) {
 		t.Fatal(err)
 	}
 	ctl := armtest.New(time.Now)
-	srv := httptest.NewServer(id.Handler(arm.New(arm.Config{Assets: ctl, Jobs: ctl, Computes: ctl, Places: ctl, Auth: id.Authenticate, Allow: id.Allow, External: identity.External})))
+	ctl.Quick = true
+	srv := httptest.NewServer(id.Handler(arm.New(arm.Config{Assets: ctl, Jobs: ctl, Computes: ctl, Places: ctl, Endpoints: ctl, Deployments: ctl, Auth: id.Authenticate, Allow: id.Allow, External: identity.External})))
 	t.Cleanup(srv.Close)
 	return srv.URL, bearer(token)
 }

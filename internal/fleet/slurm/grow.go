@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -53,6 +52,9 @@ func (d *Driver) grow(ctx context.Context, spec trainyard.MachineSpec) error {
 	if err != nil {
 		return err
 	}
+	if err := d.settle(ctx); err != nil {
+		return err
+	}
 	name := folder(spec.ID)
 	defer d.alone(name)()
 	select {
@@ -64,7 +66,7 @@ func (d *Driver) grow(ctx context.Context, spec trainyard.MachineSpec) error {
 	r, err := d.read(name)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		if err := os.MkdirAll(d.path(name, nodeFolder), 0o700); err != nil {
+		if err := d.client.Mkdir(d.path(name, nodeFolder)); err != nil {
 			return fmt.Errorf("make the folder of the machine: %w", err)
 		}
 	case err != nil:
@@ -89,7 +91,7 @@ func (d *Driver) grow(ctx context.Context, spec trainyard.MachineSpec) error {
 		if err := d.save(name, r); err != nil {
 			return err
 		}
-		return slurm.WriteFile(d.path(name, goFile), []byte(slurm.Random(8)), 0o600)
+		return slurm.Put(d.client, d.path(name, goFile), []byte(slurm.Random(8)), 0o600)
 	}
 	return d.submit(name, r, spec, settings)
 }
@@ -111,11 +113,11 @@ func (d *Driver) alive(ctx context.Context, r record) (bool, error) {
 // prepare leaves what an agent is started with.
 func (d *Driver) prepare(name string, r *record, spec trainyard.MachineSpec) error {
 	r.Server = d.env.Server
-	if err := os.MkdirAll(d.path(name, nodeFolder), 0o700); err != nil {
+	if err := d.client.Mkdir(d.path(name, nodeFolder)); err != nil {
 		return err
 	}
 	for file, text := range map[string]string{tokenFile: spec.Token, agentFile: d.agent(name, spec)} {
-		if err := slurm.WriteFile(d.path(name, file), []byte(text), 0o600); err != nil {
+		if err := slurm.Put(d.client, d.path(name, file), []byte(text), 0o600); err != nil {
 			return err
 		}
 	}
@@ -124,7 +126,7 @@ func (d *Driver) prepare(name string, r *record, spec trainyard.MachineSpec) err
 
 // submit hands the machine to Slurm, under a name that was written down before: should we die in between, the next server finds it.
 func (d *Driver) submit(name string, r record, spec trainyard.MachineSpec, settings slurm.Settings) error {
-	if err := os.Remove(d.statePath(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := d.client.Remove(d.statePath(name)); err != nil {
 		return err
 	}
 	r.Mark = name + "." + slurm.Random(3) + d.suffix
@@ -198,16 +200,16 @@ done
 // remove takes a machine's folder away. It is no machine any more once it is renamed; what then cannot be deleted is only untidy.
 func (d *Driver) remove(name string, id trainyard.NodeID) error {
 	going := d.path(goneFolder+name+"-"+slurm.Random(4), "")
-	if err := os.Rename(d.path(name, ""), going); err != nil {
+	if err := d.client.Rename(d.path(name, ""), going); err != nil {
 		return fmt.Errorf("delete the machine's folder: %w", err)
 	}
-	_ = os.Remove(d.statePath(name))
-	if err := slurm.RemoveAll(going); err != nil {
+	_ = d.client.Remove(d.statePath(name))
+	if err := d.client.Remove(going); err != nil {
 		d.log.Warn("clear away a machine's folder", "dir", going, "err", err)
 	}
 	if d.cache != "" && name == string(id) { // what its tasks left there is nobody's now, where we see it
 		work := filepath.Join(d.cache, "work", name)
-		if err := slurm.RemoveAll(work); err != nil {
+		if err := d.client.Remove(work); err != nil {
 			d.log.Warn("clear away a machine's work folder", "dir", work, "err", err)
 		}
 	}

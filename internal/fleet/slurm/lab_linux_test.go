@@ -2,6 +2,7 @@ package slurm
 
 import (
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
@@ -84,7 +85,10 @@ type location struct {
 	server   string
 }
 
-func newLocation(t *testing.T) *location {
+func newLocation(t *testing.T) *location { return newLocationBy(t, "") }
+
+// newLocationBy is a location whose Slurm is reached as the JSON in a variable of the environment says.
+func newLocationBy(t *testing.T, variable string) *location {
 	t.Helper()
 	conf := os.Getenv("TRAINYARD_TEST_SLURM_CONF")
 	if conf == "" {
@@ -100,7 +104,23 @@ func newLocation(t *testing.T) *location {
 			t.Fatal(err)
 		}
 	})
-	return &location{t.TempDir(), slurm.Settings{ConfPath: conf}, "https://127.0.0.1:1"}
+	l := &location{t.TempDir(), slurm.Settings{ConfPath: conf}, "https://127.0.0.1:1"}
+	if variable == "" {
+		return l
+	}
+	way := os.Getenv(variable)
+	if way == "" {
+		how := "test/engines/slurm/up.sh made no " + variable + "; it says what is missing"
+		if os.Getenv("TRAINYARD_REQUIRE_ENGINES") != "" {
+			t.Fatal(how)
+		}
+		t.Skip(how)
+	}
+	if err := json.Unmarshal([]byte(way), &l.settings); err != nil {
+		t.Fatal(err)
+	}
+	l.settings.Folder = filepath.Join(l.dir, "shared")
+	return l
 }
 
 // alone has this package's tests have Slurm for themselves until they end: others fill all its nodes, and kill its controller.
@@ -111,20 +131,39 @@ var alone struct {
 
 func (l *location) open(t *testing.T) *Driver {
 	t.Helper()
+	d := l.reopen(t)
+	t.Cleanup(func() { d.Close() })
+	return d
+}
+
+// reopen opens a driver that its caller closes.
+func (l *location) reopen(t *testing.T) *Driver {
+	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	d, err := (&Config{Settings: l.settings}).Open(t.Context(), fleet.Env{Dir: l.dir, Name: "hpc", Server: l.server, CA: "/ca.pem", Binary: self, Cache: "/cache"})
+	ca := "/ca.pem"
+	if l.settings.Folder != "" { // it is copied
+		ca = filepath.Join(t.TempDir(), "ca.pem")
+		if err := os.WriteFile(ca, []byte("authority"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d, err := (&Config{Settings: l.settings}).Open(t.Context(), fleet.Env{Dir: l.dir, Name: "hpc", Server: l.server, CA: ca, Binary: self, Cache: "/cache"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { d.(*Driver).Close() })
 	return d.(*Driver)
 }
 
 func (l *location) machine(id trainyard.NodeID, file string) string {
-	return filepath.Join(l.dir, machinesFolder, folder(id), file)
+	base := l.dir
+	if l.settings.Folder != "" {
+		found, _ := filepath.Glob(filepath.Join(l.settings.Folder, "trainyard-*"))
+		base = strings.Join(found, "")
+	}
+	return filepath.Join(base, machinesFolder, folder(id), file)
 }
 
 // number reads a process number out of a file of a machine; 0 if it does not live.
@@ -148,11 +187,28 @@ func lives(pid int) bool {
 
 func TestContract(t *testing.T) {
 	newLocation(t) // or there is no Slurm
+	for name, variable := range map[string]string{"commands": "", "login node": "TRAINYARD_TEST_SLURM_LOGIN", "slurmrestd": "TRAINYARD_TEST_SLURM_REST"} {
+		t.Run(name, func(t *testing.T) { contract(t, variable) })
+	}
+}
+
+func contract(t *testing.T, variable string) {
+	newLocationBy(t, variable)
 	fleettest.Run(t, func(t *testing.T) fleettest.Fleet {
-		l := newLocation(t)
+		l := newLocationBy(t, variable)
+		var drivers []*Driver // closed after the suite has tidied up through them
+		t.Cleanup(func() {
+			for _, d := range drivers {
+				d.Close()
+			}
+		})
 		return fleettest.Fleet{
 			Patience: 90 * time.Second,
-			Open:     func(t *testing.T) fleet.Driver { return l.open(t) },
+			Open: func(t *testing.T) fleet.Driver {
+				d := l.reopen(t)
+				drivers = append(drivers, d)
+				return d
+			},
 			Agent: func(_ *testing.T, id trainyard.NodeID) string {
 				if pid := l.number(id, "told"); pid != 0 {
 					return fmt.Sprint(pid)

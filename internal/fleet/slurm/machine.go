@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -66,9 +65,9 @@ func (d *Driver) statePath(name string) string { return filepath.Join(d.base, st
 
 // read returns what is written down of a machine; fs.ErrNotExist means that there is no such machine.
 func (d *Driver) read(name string) (record, error) {
-	data, err := os.ReadFile(d.path(name, recordFile))
+	data, err := slurm.Read(d.client, d.path(name, recordFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		if _, err := os.Stat(d.path(name, "")); err == nil {
+		if _, err := d.client.Stat(d.path(name, "")); err == nil {
 			return record{ID: trainyard.NodeID(name)}, nil // its making was cut short
 		}
 	}
@@ -85,7 +84,7 @@ func (d *Driver) read(name string) (record, error) {
 func (d *Driver) save(name string, r record) error {
 	data, err := json.Marshal(r)
 	if err == nil {
-		err = slurm.WriteFile(d.path(name, recordFile), data, 0o600)
+		err = slurm.Put(d.client, d.path(name, recordFile), data, 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("write the record of machine %s: %w", name, err)
@@ -101,7 +100,7 @@ type said struct {
 }
 
 func (d *Driver) said(name string) (said, error) {
-	data, err := os.ReadFile(d.statePath(name))
+	data, err := slurm.Read(d.client, d.statePath(name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return said{}, nil
 	}
@@ -113,7 +112,7 @@ func (d *Driver) said(name string) (said, error) {
 	if s.up = word == "up"; word == "down" {
 		s.down = rest
 	}
-	if info, err := os.Stat(d.statePath(name)); err == nil {
+	if info, err := d.client.Stat(d.statePath(name)); err == nil {
 		s.at = info.ModTime()
 	}
 	return s, nil
@@ -121,7 +120,10 @@ func (d *Driver) said(name string) (said, error) {
 
 // Machines lists every machine here, or fails: half a view is none.
 func (d *Driver) Machines(ctx context.Context) ([]trainyard.Machine, error) {
-	entries, err := os.ReadDir(filepath.Join(d.base, machinesFolder))
+	if err := d.settle(ctx); err != nil {
+		return nil, err
+	}
+	entries, err := d.client.List(filepath.Join(d.base, machinesFolder))
 	if err != nil {
 		return nil, fmt.Errorf("list machines: %w", err)
 	}
@@ -182,7 +184,7 @@ func (d *Driver) state(ctx context.Context, name string, r record, queue map[str
 	case s.down == "":
 		return trainyard.MachineStarting, "Slurm: its job starts on " + j.NodeList, nil
 	}
-	if asked, err := os.Stat(d.path(name, goFile)); err == nil && asked.ModTime().After(s.at) {
+	if asked, err := d.client.Stat(d.path(name, goFile)); err == nil && asked.ModTime().After(s.at) {
 		return trainyard.MachineStarting, "its agent is started again", nil
 	}
 	return trainyard.MachineDead, d.lastWord(name, s), nil
@@ -228,9 +230,9 @@ func (d *Driver) lastWord(name string, s said) string {
 	} else {
 		note += " with exit status " + s.down
 	}
-	last := slurm.Tail(d.path(name, logFile))
+	last := slurm.Tail(d.client, d.path(name, logFile))
 	if last == "" {
-		last = slurm.Tail(d.path(name, slurmFile))
+		last = slurm.Tail(d.client, d.path(name, slurmFile))
 	}
 	if last != "" {
 		note += ": " + last

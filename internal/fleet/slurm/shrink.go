@@ -44,6 +44,9 @@ func (d *Driver) Shrink(ctx context.Context, ids []trainyard.NodeID) ([]trainyar
 }
 
 func (d *Driver) shrink(ctx context.Context, id trainyard.NodeID) error {
+	if err := d.settle(ctx); err != nil {
+		return err
+	}
 	name := folder(id)
 	defer d.alone(name)()
 	r, err := d.read(name)

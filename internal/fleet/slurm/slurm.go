@@ -62,7 +62,7 @@ func (c *Config) Validate() error {
 // lockPatience is how long Open waits for another server, and for submissions that one left under way.
 const lockPatience = 30 * time.Second
 
-// Open takes env.Dir for this process alone. It does not ask Slurm.
+// Open takes env.Dir for this process alone. It does not ask Slurm, and does not need its login node yet.
 func (c *Config) Open(ctx context.Context, env fleet.Env) (fleet.Driver, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -74,20 +74,29 @@ func (c *Config) Open(ctx context.Context, env fleet.Env) (fleet.Driver, error) 
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the folder of machines: %w", err)
 	}
+	server := env.Server
+	if c.ServerURL != "" {
+		server = c.ServerURL
+	}
+	if err := c.CheckServer(server); err != nil {
+		return nil, err
+	}
 	lock, err := slurm.Lock(ctx, dir, lockPatience)
 	if err != nil {
 		return nil, err
 	}
-	d := &Driver{config: *c, env: env, log: env.Log, client: c.Client(), lock: lock, submits: make(chan struct{}, maxSubmits),
+	d := &Driver{config: *c, env: env, log: env.Log, client: c.Client(dir), lock: lock, submits: make(chan struct{}, maxSubmits),
 		changed: make(chan struct{}, 1), busy: map[string]chan struct{}{}}
 	d.life, d.end = context.WithCancel(context.Background())
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
-	if c.ServerURL != "" {
-		d.env.Server = c.ServerURL
+	d.env.Server = server
+	if err := d.place(dir); err != nil {
+		d.Close()
+		return nil, err
 	}
-	if err := d.settle(dir); err != nil {
+	if err := d.settle(ctx); err != nil && !slurm.Away(err) {
 		d.Close()
 		return nil, err
 	}
@@ -95,44 +104,56 @@ func (c *Config) Open(ctx context.Context, env fleet.Env) (fleet.Driver, error) 
 	return d, nil
 }
 
-// settle makes the folders that nodes see, and puts there what they need.
-func (d *Driver) settle(dir string) error {
+// place says where the folder is that nodes see.
+func (d *Driver) place(dir string) error {
 	id, err := slurm.Identity(dir)
 	if err != nil {
 		return fmt.Errorf("open the folder of machines: %w", err)
 	}
 	d.suffix, d.base = "@"+id, dir
-	shared := d.config.Folder != ""
-	if shared {
+	if d.config.Folder != "" {
 		d.base = filepath.Join(d.config.Folder, "trainyard-"+id)
 	}
-	if err := slurm.CheckFolder(d.base); err != nil {
-		return err
+	return slurm.CheckFolder(d.base)
+}
+
+// settle makes the folders that nodes see, and puts there what they need, once. The way there may be closed at first.
+func (d *Driver) settle(ctx context.Context) (err error) {
+	d.settling.Lock()
+	defer d.settling.Unlock()
+	if d.settled {
+		return nil
 	}
 	for _, name := range []string{machinesFolder, statesFolder, sharedFolder} {
-		if err := os.MkdirAll(filepath.Join(d.base, name), 0o700); err != nil {
+		if err := d.client.Mkdir(filepath.Join(d.base, name)); err != nil {
 			return fmt.Errorf("make the folder of machines: %w", err)
 		}
 	}
+	shared := d.config.Folder != ""
 	d.program, d.ca, d.cache, d.hide = d.env.Binary, d.env.CA, d.config.Cache, d.env.Hide
 	if d.cache == "" && !shared {
 		d.cache = d.env.Cache
 	}
 	if !shared {
+		d.settled = true
 		return nil
 	}
 	if d.cache == "" {
 		d.cache = filepath.Join(d.base, "cache")
 	}
 	d.hide = append([]string{filepath.Join(d.base, machinesFolder)}, d.hide...)
-	if d.program, err = slurm.Share(d.env.Binary, filepath.Join(d.base, sharedFolder), 0o700); err != nil {
+	if d.program, err = d.client.Program(ctx, d.env.Binary); err != nil {
+		return err
+	}
+	if d.program, err = slurm.Share(d.client, d.program, filepath.Join(d.base, sharedFolder), 0o700); err != nil {
 		return fmt.Errorf("copy this program to where nodes see it: %w", err)
 	}
 	if d.env.CA != "" {
-		if d.ca, err = slurm.Share(d.env.CA, filepath.Join(d.base, sharedFolder), 0o600); err != nil {
+		if d.ca, err = slurm.Share(d.client, d.env.CA, filepath.Join(d.base, sharedFolder), 0o600); err != nil {
 			return fmt.Errorf("copy the certificate authority to where nodes see it: %w", err)
 		}
 	}
+	d.settled = true
 	return nil
 }
 
@@ -142,13 +163,15 @@ func (d *Driver) settings(spec trainyard.MachineSpec) (slurm.Settings, error) {
 	if len(spec.Settings) == 0 {
 		return s, nil
 	}
+	was := s
+	s.Login, s.REST = nil, nil // what they point at is the location's
 	if err := json.Unmarshal(spec.Settings, &s); err != nil {
 		return s, trainyard.Invalid("settings of compute %q cannot be read: %v", spec.Compute, err)
 	}
-	was := d.config.Settings
-	if s.Commands != was.Commands || s.ConfPath != was.ConfPath || s.Folder != was.Folder {
-		return s, trainyard.Invalid("compute %q cannot have commands, confPath or folder of its own: they are the location's", spec.Compute)
+	if s.Commands != was.Commands || s.ConfPath != was.ConfPath || s.Folder != was.Folder || s.Login != nil || s.REST != nil {
+		return s, trainyard.Invalid("compute %q cannot have commands, confPath, folder, login or rest of its own: they are the location's", spec.Compute)
 	}
+	s.Login, s.REST = was.Login, was.REST
 	return s, s.Validate()
 }
 
@@ -161,6 +184,9 @@ type Driver struct {
 	lock    *os.File
 	submits chan struct{} // holds a value for each sbatch that runs
 	changed chan struct{}
+
+	settling sync.Mutex // held by the one who settles
+	settled  bool
 
 	base    string // folder that the nodes see
 	suffix  string // of the names of all our jobs, and of no others
@@ -191,6 +217,7 @@ func (d *Driver) Close() error {
 	d.once.Do(func() {
 		d.end()
 		d.work.Wait()
+		d.client.Close()
 		err = d.lock.Close()
 	})
 	return err
@@ -201,20 +228,24 @@ func (d *Driver) Changed() <-chan struct{} { return d.changed }
 
 // watch looks whether batch scripts have said something: one small call however many machines there are.
 func (d *Driver) watch() {
-	var last time.Time
-	tick := time.NewTicker(200 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	var last, seen time.Time // by the folder's clock, and when that was seen
+	for pace := 200 * time.Millisecond; ; {
 		select {
 		case <-d.life.Done():
 			return
-		case <-tick.C:
+		case <-time.After(pace):
 		}
-		info, err := os.Stat(filepath.Join(d.base, statesFolder))
-		if err != nil || info.ModTime().Equal(last) {
+		began := time.Now()
+		info, err := d.client.Stat(filepath.Join(d.base, statesFolder))
+		pace = max(200*time.Millisecond, 20*time.Since(began))
+		if err != nil {
 			continue
 		}
-		if last = info.ModTime(); !last.IsZero() {
+		fresh := !info.ModTime().Equal(last)
+		if fresh {
+			last, seen = info.ModTime(), time.Now()
+		}
+		if fresh || last.Nanosecond() == 0 && time.Since(seen) < 1200*time.Millisecond { // a clock of seconds hides what comes second
 			select {
 			case d.changed <- struct{}{}:
 			default:

@@ -32,9 +32,14 @@ type Driver struct {
 	tasks   map[string]*task // by TaskID.Dir()
 	closed  bool
 	changed chan struct{}
-	run     context.Context // done when the driver is closed
-	stop    context.CancelFunc
-	goes    sync.WaitGroup
+
+	listening bool      // to the engine's events
+	turn      int       // counts how often listening changed
+	listed    time.Time // when the containers were last listed since
+
+	run  context.Context // done when the driver is closed
+	stop context.CancelFunc
+	goes sync.WaitGroup
 }
 
 // task is one task in memory: a copy of what its folder says.
@@ -47,14 +52,17 @@ type task struct {
 	gone bool
 
 	// The rest is guarded by Driver.mu.
-	rec     record
-	began   bool // it is shown, and never started again
-	started time.Time
-	stop    *stopRecord
-	told    bool // it was sent SIGTERM
-	died    bool // the engine has said so, though its list may not yet
-	end     *ending
-	nudge   chan struct{} // cap 1: stop has changed
+	rec      record
+	starting bool // somebody is about to say whether it began
+	began    bool // it is shown, and never started again
+	started  time.Time
+	stop     *stopRecord
+	told     bool // it was sent SIGTERM
+	died     bool // the engine has said so, though its list may not yet
+	end      *ending
+	nudge    chan struct{} // cap 1: stop has changed
+	public   int           // of a replica: where the engine has published its port; 0: not known
+	hold     io.Closer     // keeps the port from others that it has of this computer
 }
 
 func newTask(dir string) *task { return &task{dir: dir, nudge: make(chan struct{}, 1)} }
@@ -65,6 +73,9 @@ type record struct {
 	Image   string           `json:"image"`
 	LimitMB int64            `json:"limitMB,omitempty"` // of memory, where it is held
 	Note    string           `json:"note,omitempty"`
+
+	Port      int `json:"port,omitempty"`      // of a replica that has this computer's network: where it listens
+	Published int `json:"published,omitempty"` // of one that has its own: where it listens in there
 }
 
 // stopRecord is stop.json.
@@ -153,6 +164,9 @@ func (d *Driver) adopt() error {
 // recall reads the rest of an adopted task's folder.
 func (d *Driver) recall(t *task) error {
 	t.started, t.began = d.beganAt(t)
+	if t.rec.Port != 0 {
+		t.hold, _ = target.HoldPort(t.rec.Port) // if another holds it, the replica listens there all the same
+	}
 	var stop stopRecord
 	if ok, err := readJSON(d.path(t, stopFile), &stop); err != nil {
 		return err
@@ -202,6 +216,7 @@ func (d *Driver) Close() error {
 	d.mu.Unlock()
 	for _, t := range tasks {
 		t.idle()
+		d.letGo(t)
 	}
 	d.stop()
 	d.goes.Wait()
@@ -278,6 +293,10 @@ func (d *Driver) acquire(id trainyard.TaskID, create bool) (*task, error) {
 func (d *Driver) release(t *task, drop bool) {
 	d.mu.Lock()
 	if drop {
+		if t.hold != nil {
+			t.hold.Close()
+			t.hold = nil
+		}
 		t.gone = true
 		delete(d.tasks, t.dir)
 	}

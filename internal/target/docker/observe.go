@@ -17,7 +17,11 @@ import (
 	"github.com/trainyard/trainyard"
 )
 
-// Observe asks the engine what runs, and reads the rest from the tasks' folders. While the engine is away it knows nothing, and says so.
+// trust is how long the engine's events are relied on without a list of what there is: the engine may drop some for a slow reader.
+const trust = time.Second
+
+// Observe asks the engine what runs, and reads the rest from the tasks' folders. While the engine tells what ends, a list now and then will
+// do. While it is away it is not known what runs, and Observe says so.
 func (d *Driver) Observe(ctx context.Context) ([]trainyard.Observation, error) {
 	d.mu.Lock()
 	if d.closed {
@@ -26,18 +30,20 @@ func (d *Driver) Observe(ctx context.Context) ([]trainyard.Observation, error) {
 	}
 	tasks := make([]*task, 0, len(d.tasks)) // before the engine is asked: what is known now is in its list, or gone
 	begun := make(map[*task]bool, len(d.tasks))
+	turn, ask := d.turn, !d.listening || time.Since(d.listed) > trust
 	for _, t := range d.tasks {
 		tasks = append(tasks, t)
 		begun[t] = t.began
+		ask = ask || !t.began && !t.starting || t.unpublished()
 	}
 	d.mu.Unlock()
-	all, err := d.engine.list(ctx, d.env.Group, labelTask)
-	if err != nil {
-		return nil, err
-	}
-	seen := make(map[string]container.Summary, len(all))
-	for _, c := range all {
-		seen[c.Labels[labelTask]] = c
+	var seen map[string]container.Summary
+	if ask {
+		var err error
+		if seen, err = d.list(ctx, turn); err != nil {
+			return nil, err
+		}
+		d.publish(tasks, seen)
 	}
 	out := make([]trainyard.Observation, 0, len(tasks))
 	for _, t := range tasks {
@@ -45,7 +51,7 @@ func (d *Driver) Observe(ctx context.Context) ([]trainyard.Observation, error) {
 		if !begun[t] && (!exists || c.State == stateCreated) {
 			continue
 		}
-		o, held, err := d.observe(ctx, t, exists && lives(c.State))
+		o, held, err := d.observe(ctx, t, !ask || exists && lives(c.State))
 		if err != nil {
 			return nil, fmt.Errorf("task %q: %w", t.id, err)
 		}
@@ -54,6 +60,25 @@ func (d *Driver) Observe(ctx context.Context) ([]trainyard.Observation, error) {
 		}
 	}
 	return out, nil
+}
+
+// list asks the engine for the tasks' containers, by task ID. turn is what Driver.turn was before.
+func (d *Driver) list(ctx context.Context, turn int) (map[string]container.Summary, error) {
+	asked := time.Now()
+	all, err := d.engine.list(ctx, d.env.Group, labelTask)
+	if err != nil {
+		return nil, err
+	}
+	seen := make(map[string]container.Summary, len(all))
+	for _, c := range all {
+		seen[c.Labels[labelTask]] = c
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.turn == turn { // else there was a time when nobody listened, which this list may not have seen the end of
+		d.listed = asked
+	}
+	return seen, nil
 }
 
 // lives says whether a container in that state may still run something.
@@ -94,6 +119,8 @@ func (t *task) observe() trainyard.Observation {
 	if t.end != nil {
 		result := t.end.Result
 		o.State, o.Ended, o.Result, o.PeakMB = trainyard.TaskEnded, t.end.At, &result, result.PeakMB
+	} else {
+		o.Address = t.address()
 	}
 	return o
 }

@@ -54,8 +54,14 @@ func (d *Driver) plan(ctx context.Context, e *task, t trainyard.Task) (*plan, er
 	}
 	p := &plan{rec: record{ID: t.ID, Image: in.Name}, gpus: t.Resources.GPUs}
 	env := d.taskEnv(info, t)
+	net := container.NetworkMode(d.cfg.network())
+	if t.Serve != nil {
+		if net, err = d.serveNetwork(ctx); err != nil {
+			return nil, err
+		}
+	}
 	p.host = container.HostConfig{
-		NetworkMode: container.NetworkMode(d.cfg.network()),
+		NetworkMode: net,
 		UsernsMode:  "host", // what it writes is to be ours
 		LogConfig:   logConfig(),
 		Mounts:      d.mounts(e, t, in),
@@ -65,6 +71,9 @@ func (d *Driver) plan(ctx context.Context, e *task, t trainyard.Task) (*plan, er
 		return nil, err
 	}
 	if err := d.cfg.applyArgs(t.DockerArgs, &p.host, env); err != nil {
+		return nil, err
+	}
+	if err := d.serve(ctx, p, e, t, env); err != nil {
 		return nil, err
 	}
 	grace := max(1, int(t.Grace.Seconds()))
@@ -78,6 +87,11 @@ func (d *Driver) plan(ctx context.Context, e *task, t trainyard.Task) (*plan, er
 		Labels:      map[string]string{labelGroup: d.env.Group, labelTask: string(t.ID)},
 		StopTimeout: &grace, // an engine that is shut down gives it as long as we would
 		Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
+
+		ExposedPorts: p.config.ExposedPorts,
+	}
+	if err := d.ownEntry(ctx, p, t, in.Ref); err != nil {
+		return nil, err
 	}
 	if len(t.Run.Command) > longCommand {
 		p.config.Cmd = []string{}
@@ -168,7 +182,7 @@ func (d *Driver) mounts(e *task, t trainyard.Task, in resolved) []mount.Mount {
 	for _, path := range t.Run.Shared {
 		all = append(all, bind(path, path, true))
 	}
-	return all
+	return append(all, modelMount(t)...)
 }
 
 func bind(from, to string, readOnly bool) mount.Mount {

@@ -24,6 +24,8 @@ const (
 	sayEvery    = 500 * time.Millisecond // how often progress is told
 )
 
+var errNoAnswer = errors.New("its registry did not answer")
+
 var errSilence = fmt.Errorf("nothing was heard for %v", pullSilence)
 
 // pulled finds an image on the node, or pulls it.

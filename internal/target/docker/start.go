@@ -38,7 +38,9 @@ func (d *Driver) Start(ctx context.Context, t trainyard.Task) error {
 		d.release(e, false)
 		return nil
 	}
+	d.setStarting(e, true)
 	err = d.begin(ctx, e, t)
+	d.setStarting(e, false)
 	d.release(e, err != nil && !d.isBegun(e) && !d.kept(e))
 	if err != nil {
 		if trainyard.ClassOf(err) != "" {
@@ -48,6 +50,12 @@ func (d *Driver) Start(ctx context.Context, t trainyard.Task) error {
 	}
 	d.signal()
 	return nil
+}
+
+func (d *Driver) setStarting(t *task, starting bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	t.starting = starting
 }
 
 // kept says whether the task has a folder, so that there may be a container.

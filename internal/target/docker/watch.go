@@ -17,6 +17,7 @@ func (d *Driver) watch() {
 	filters := client.Filters{}.Add("type", "container").Add("label", labelGroup+"="+d.env.Group).Add("event", "start", "die", "destroy")
 	for {
 		stream := d.engine.Events(d.run, client.EventsListOptions{Filters: filters})
+		d.listen(true)
 		d.signal() // there may have been something while nobody listened
 		for open := true; open; {
 			select {
@@ -29,6 +30,7 @@ func (d *Driver) watch() {
 				if d.run.Err() == nil {
 					d.env.Log.Debug("events of the Docker engine", "err", err)
 				}
+				d.listen(false)
 				open = false
 			case <-d.run.Done():
 				return
@@ -40,6 +42,14 @@ func (d *Driver) watch() {
 		case <-time.After(watchPause):
 		}
 	}
+}
+
+// listen notes that the engine's events are heard from now on, or not any more. What there is must be listed anew.
+func (d *Driver) listen(hears bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.listening, d.listed = hears, time.Time{}
+	d.turn++
 }
 
 // setDied notes what the engine has said of a task's container.

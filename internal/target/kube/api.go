@@ -54,7 +54,10 @@ func (c *Config) connect() (*client, error) {
 
 // Kinds of objects, as in paths.
 const (
-	jobs     = "jobs"
+	jobs = "jobs"
+
+	deployments = "deployments"
+
 	pods     = "pods"
 	secrets  = "secrets"
 	services = "services"
@@ -68,6 +71,8 @@ func (c *client) path(kind string, below ...string) string {
 	switch kind {
 	case jobs:
 		p = "/apis/batch/v1/namespaces/" + c.namespace + "/jobs"
+	case deployments:
+		p = "/apis/apps/v1/namespaces/" + c.namespace + "/deployments"
 	case nodes:
 		p = "/api/v1/nodes"
 	}

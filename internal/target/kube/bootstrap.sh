@@ -1,5 +1,5 @@
 # The first process of a task's pod: waits until the program has been sent, or is in the node's cache, and becomes it.
-# $1 is the rank of index 0, $2 the hosts of all ranks, $3 the program in the cache or nothing.
+# $1 is the rank of index 0, $2 the hosts of all ranks, $3 the program in the cache or nothing; what follows goes to the program.
 program=/trainyard/bin/trainyard
 trap 'exit 143' TERM INT
 tries=0
@@ -16,5 +16,7 @@ while [ ! -x "$program" ]; do
 	if [ "$tries" -gt 1200 ]; then sleep 1; else sleep 0.05 2>/dev/null || sleep 1; fi
 done
 trap - TERM INT
-exec "$program" task --file /trainyard/task/task.json --result /dev/termination-log --rank "$(($1 + ${JOB_COMPLETION_INDEX:-0}))" --hosts "$2" \
-	--dir /trainyard/work/task --cache /trainyard/work/cache
+rank=$(($1 + ${JOB_COMPLETION_INDEX:-0})) hosts=$2
+shift 3
+exec "$program" task --file /trainyard/task/task.json --result /dev/termination-log --rank "$rank" --hosts "$hosts" \
+	--dir /trainyard/work/task --cache /trainyard/work/cache "$@"

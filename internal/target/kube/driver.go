@@ -23,6 +23,7 @@ type Driver struct {
 	group   string // Env.Group as a label's value
 	program *program
 	jobs    *mirror[job]
+	served  *mirror[job] // the Deployments of replicas
 	watched *mirror[pod]
 
 	ctx     context.Context // of everything that outlives a call, until Close
@@ -93,12 +94,15 @@ func open(c *Config, env target.Env, api *client) (*Driver, error) {
 	log := env.Log.With("cluster", api.base.Host, "namespace", api.namespace)
 	d.jobs = &mirror[job]{api: api, kind: jobs, group: d.group, log: log, version: func(j *job) string { return j.Meta.Version },
 		whole: d.seeJobs, one: d.seeJob}
+	d.served = &mirror[job]{api: api, kind: deployments, group: d.group, log: log, version: func(j *job) string { return j.Meta.Version },
+		whole: d.seeDeployments, one: d.seeDeployment}
 	d.watched = &mirror[pod]{api: api, kind: pods, group: d.group, log: log, version: func(p *pod) string { return p.Meta.Version },
 		whole: d.seePods, one: d.seePod}
 	if err := d.load(); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
 	d.members.Go(func() { d.jobs.run(d.ctx) })
+	d.members.Go(func() { d.served.run(d.ctx) })
 	d.members.Go(func() { d.watched.run(d.ctx) })
 	return d, nil
 }
@@ -131,7 +135,22 @@ func (d *Driver) fresh(limit time.Duration) error {
 	if err := d.jobs.fresh(limit); err != nil {
 		return err
 	}
+	if err := d.served.fresh(limit); err != nil && (!isForbidden(err) || d.serves()) { // the rights that jobs need were enough once
+		return err
+	}
 	return d.watched.fresh(limit)
+}
+
+// serves says whether there is a replica.
+func (d *Driver) serves() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, t := range d.tasks {
+		if t.rec.Main != "" {
+			return true
+		}
+	}
+	return false
 }
 
 // Observe lists all tasks from memory, which the watches keep. It fails while the cluster has not been heard.
@@ -173,6 +192,9 @@ func (d *Driver) observe(t *task, now time.Time) trainyard.Observation {
 		return o
 	}
 	v := judge(d.sight(t), now)
+	if t.rec.Main != "" && v.state == trainyard.TaskRunning {
+		v.progress = "" // of what runs it says that nobody can look
+	}
 	o.State, o.Started, o.Progress = v.state, v.started, v.progress
 	switch {
 	case v.end != nil && (!v.end.Started.IsZero() || len(t.rec.Begun) > 0): // its log is still on its way
@@ -187,14 +209,14 @@ func (d *Driver) observe(t *task, now time.Time) trainyard.Observation {
 
 // sight is what judge looks at. The caller holds d.mu.
 func (d *Driver) sight(t *task) *sight {
-	s := &sight{name: t.name, ranks: t.rec.Ranks, queue: d.cfg.Queue, asked: t.rec.Stop != nil, grace: d.cfg.pullGrace(),
+	s := &sight{main: t.rec.Main, answered: t.rec.Answered, name: t.name, ranks: t.rec.Ranks, queue: d.cfg.Queue, asked: t.rec.Stop != nil, grace: d.cfg.pullGrace(),
 		job: t.job, jobGone: t.jobGone, settled: time.Since(t.news) > settling && d.watched.fresh(0) == nil}
 	for _, p := range t.pods {
 		began := t.rec.Begun[p.pod.Meta.UID]
 		if c := p.pod.container(); t.rec.Cached && c != nil && (c.State.Running != nil || c.State.Terminated != nil) {
 			began = true
 		}
-		s.pods = append(s.pods, podSight{pod: p.pod, gone: p.gone, lost: p.lost, begun: began})
+		s.pods = append(s.pods, podSight{pod: p.pod, gone: p.gone, lost: p.lost, begun: began, serves: t.rec.Main != ""})
 	}
 	return s
 }

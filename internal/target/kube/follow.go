@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -122,13 +123,20 @@ func (f *follower) pass(ctx context.Context, s *spool) (last bool, err error) {
 	if last {
 		bounded, stop := context.WithTimeout(ctx, patience)
 		defer stop()
-		return true, f.d.readLog(bounded, s, f.pod, false)
+		return true, f.d.readLog(bounded, s, f.pod, f.container(), false)
 	}
-	err = f.d.readLog(ctx, s, f.pod, true)
+	err = f.d.readLog(ctx, s, f.pod, f.container(), true)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.stream = nil
 	return err == nil && f.last && f.gone, err // whole, and nobody will tell it again
+}
+
+// container is the one whose log is the task's.
+func (f *follower) container() string {
+	f.d.mu.Lock()
+	defer f.d.mu.Unlock()
+	return cmp.Or(f.task.rec.Main, containerName)
 }
 
 func (f *follower) say(note string) {

@@ -13,15 +13,17 @@ import (
 
 // sight is all that is known of a task at a moment.
 type sight struct {
-	name    string
-	ranks   int
-	queue   string        // of Kueue
-	asked   bool          // we were told to end it
-	grace   time.Duration // for an image that cannot be pulled
-	job     *job          // the last that was seen, nil before
-	jobGone bool
-	settled bool // news of pods would be here if there were any
-	pods    []podSight
+	main     string // of a replica: the container that serves
+	answered bool   // it was ready once
+	name     string
+	ranks    int
+	queue    string        // of Kueue
+	asked    bool          // we were told to end it
+	grace    time.Duration // for an image that cannot be pulled
+	job      *job          // the last that was seen, nil before
+	jobGone  bool
+	settled  bool // news of pods would be here if there were any
+	pods     []podSight
 }
 
 // podSight is one pod of it.
@@ -30,6 +32,8 @@ type podSight struct {
 	gone  bool // the last that was seen of it
 	begun bool // the program was sent, or it was in the node's cache and the container ran
 	lost  bool // it was to be gone, and its node is not there to say so
+
+	serves bool // it is a replica's: its container is started again when it ends
 }
 
 // verdict is what a sight means.
@@ -54,6 +58,9 @@ type ending struct {
 
 // judge looks at nothing but the sight and now.
 func judge(s *sight, now time.Time) verdict {
+	if s.main != "" {
+		return judgeReplica(s, now)
+	}
 	if end := s.over(now); end != nil {
 		return verdict{state: trainyard.TaskEnded, started: end.Started, end: end}
 	}
@@ -186,7 +193,7 @@ func (s *sight) join(all []ended) *ending {
 // ended says whether nothing of the pod runs any more, as far as anybody can tell.
 func (p *podSight) ended() bool {
 	c := p.container()
-	return p.gone || p.lost || c != nil && c.State.Terminated != nil || p.Status.Phase == "Failed" || p.Status.Phase == "Succeeded"
+	return p.gone || p.lost || !p.serves && c != nil && c.State.Terminated != nil || p.Status.Phase == "Failed" || p.Status.Phase == "Succeeded"
 }
 
 // endOf is how a pod that has ended did.
@@ -210,11 +217,11 @@ func (s *sight) endOf(p *podSight) ended {
 		*r = outOfMemory(r, p.limitMB())
 	}
 	if r.Class == trainyard.ClassCanceled && !s.asked {
-		*r = trainyard.Result{Class: trainyard.ClassNodeLost, ExitCode: -1, Message: s.disruption(p), PeakMB: r.PeakMB}
+		*r = trainyard.Result{Class: s.taken(p), ExitCode: -1, Message: s.disruption(p), PeakMB: r.PeakMB}
 		if p.Status.Reason == "Evicted" && ownFault(p.Status.Message) {
 			r.Class = trainyard.ClassDisk
 		}
-		e.pushed = r.Class == trainyard.ClassNodeLost
+		e.pushed = r.Class != trainyard.ClassDisk
 	}
 	return e
 }
@@ -231,7 +238,7 @@ func readEnd(message string) (ending, bool) {
 
 // unsaid is the end of a pod whose program left no result.
 func (s *sight) unsaid(p *podSight, t *terminated) trainyard.Result {
-	r := trainyard.Result{Class: trainyard.ClassNodeLost, ExitCode: t.ExitCode, Message: s.disruption(p)}
+	r := trainyard.Result{Class: s.taken(p), ExitCode: t.ExitCode, Message: s.disruption(p)}
 	words := strings.TrimSpace(t.Message)
 	switch {
 	case t.Reason == "OOMKilled":
@@ -281,6 +288,15 @@ var disruptions = map[string]string{
 	"EvictionByEvictionAPI":  "its node was drained",
 	"DeletionByPodGC":        "its node is gone",
 	"TerminationByKubelet":   "its node shut down, or had to be relieved",
+}
+
+// taken is the class of a pod's end that was not its own: it gave way to others, or its node is lost to it.
+func (s *sight) taken(p *podSight) trainyard.Class {
+	c := p.condition("DisruptionTarget")
+	if c != nil && c.Status == "True" && c.Reason == "PreemptionByScheduler" || s.job != nil && s.job.Spec.Suspend {
+		return trainyard.ClassPreempted
+	}
+	return trainyard.ClassNodeLost
 }
 
 // disruption says what took the pod away, "" if nothing did.

@@ -20,7 +20,7 @@ type meta struct {
 	Deleted     *time.Time        `json:"deletionTimestamp"` // when it is to be gone at the latest
 }
 
-// job is what is read of a Job.
+// job is what is read of a Job, or of the Deployment of a replica.
 type job struct {
 	Meta meta `json:"metadata"`
 	Spec struct {
@@ -30,6 +30,8 @@ type job struct {
 		Succeeded  int         `json:"succeeded"`
 		Conditions []condition `json:"conditions"`
 	} `json:"status"`
+
+	serves bool // it is a Deployment
 }
 
 // pod is what is read of a pod.
@@ -41,6 +43,9 @@ type pod struct {
 			Name      string       `json:"name"`
 			Image     string       `json:"image"`
 			Resources PodResources `json:"resources"`
+			Ports     []struct {
+				Number int `json:"containerPort"`
+			} `json:"ports"`
 		} `json:"containers"`
 	} `json:"spec"`
 	Status struct {
@@ -50,6 +55,7 @@ type pod struct {
 		IP         string            `json:"podIP"`
 		Conditions []condition       `json:"conditions"`
 		Containers []containerStatus `json:"containerStatuses"`
+		Init       []containerStatus `json:"initContainerStatuses"`
 	} `json:"status"`
 }
 
@@ -62,7 +68,12 @@ type condition struct {
 }
 
 type containerStatus struct {
-	Name  string `json:"name"`
+	Name     string `json:"name"`
+	Ready    bool   `json:"ready"`
+	Restarts int    `json:"restartCount"`
+	Last     struct {
+		Terminated *terminated `json:"terminated"`
+	} `json:"lastState"`
 	State struct {
 		Waiting *struct {
 			Reason  string `json:"reason"`
@@ -83,20 +94,62 @@ type terminated struct {
 	Finished time.Time `json:"finishedAt"`
 }
 
+// ended is how the container ended the last time; nil if it never did.
+func (c *containerStatus) ended() *terminated {
+	if c.State.Terminated != nil {
+		return c.State.Terminated
+	}
+	return c.Last.Terminated
+}
+
+// Exits is how often the container has ended badly.
+func (c *containerStatus) Exits() int {
+	n := c.Restarts
+	if t := c.State.Terminated; t != nil && (t.ExitCode != 0 || c.Name == serveName) {
+		n++
+	}
+	return n
+}
+
+// main is the name of the container whose life is the task's.
+func (p *pod) main() string {
+	for _, c := range p.Spec.Containers {
+		if c.Name == serveName {
+			return serveName
+		}
+	}
+	return containerName
+}
+
 // container is the status of the task's own container, nil before there is one.
-func (p *pod) container() *containerStatus {
-	for i := range p.Status.Containers {
-		if p.Status.Containers[i].Name == containerName {
-			return &p.Status.Containers[i]
+func (p *pod) container() *containerStatus { return p.named(p.main()) }
+
+// named is the status of a container, nil before there is one.
+func (p *pod) named(name string) *containerStatus {
+	for _, all := range [][]containerStatus{p.Status.Containers, p.Status.Init} {
+		for i := range all {
+			if all[i].Name == name {
+				return &all[i]
+			}
 		}
 	}
 	return nil
 }
 
+// port is where a replica's container listens, 0 for what is none.
+func (p *pod) port() int {
+	for _, c := range p.Spec.Containers {
+		for _, port := range c.Ports {
+			return port.Number
+		}
+	}
+	return 0
+}
+
 // image and limitMB are what the task's own container was made with; limitMB is 0 if nothing bounds its memory.
 func (p *pod) image() string {
 	for _, c := range p.Spec.Containers {
-		if c.Name == containerName {
+		if c.Name == p.main() {
 			return c.Image
 		}
 	}
@@ -105,7 +158,7 @@ func (p *pod) image() string {
 
 func (p *pod) limitMB() int64 {
 	for _, c := range p.Spec.Containers {
-		if c.Name == containerName {
+		if c.Name == p.main() {
 			q, _ := resource.ParseQuantity(c.Resources.Limits["memory"]) // none is zero
 			return q.Value() >> 20
 		}
@@ -169,6 +222,7 @@ const (
 	workspaceLabel  = "trainyard.io/workspace"
 	idAnnotation    = "trainyard.io/task-id"
 	ranksAnnotation = "trainyard.io/ranks"
+	mainAnnotation  = "trainyard.io/main"                  // of a Deployment: the container that serves
 	ownerLabel      = "batch.kubernetes.io/controller-uid" // of pods, by the Job controller since 1.27: the Job's UID
 	indexLabel      = "batch.kubernetes.io/job-completion-index"
 

@@ -22,14 +22,16 @@ const (
 
 // record is what must be known of a task that the cluster does not tell.
 type record struct {
-	ID     trainyard.TaskID `json:"id"`
-	Name   string           `json:"name"`
-	Ranks  int              `json:"ranks"`
-	UID    string           `json:"uid,omitempty"`    // of the Job; "" until it was made
-	Owned  bool             `json:"owned,omitempty"`  // the Secret and the Service go with the Job
-	Cached bool             `json:"cached,omitempty"` // pods may begin by themselves, with the program in the node's cache
-	Begun  map[string]bool  `json:"begun,omitempty"`  // UIDs of pods that have the program
-	Stop   *time.Time       `json:"stop,omitempty"`   // it was told to end, and until when its process may take
+	ID       trainyard.TaskID `json:"id"`
+	Name     string           `json:"name"`
+	Ranks    int              `json:"ranks"`
+	UID      string           `json:"uid,omitempty"`      // of the Job; "" until it was made
+	Owned    bool             `json:"owned,omitempty"`    // the Secret and the Service go with the Job
+	Cached   bool             `json:"cached,omitempty"`   // pods may begin by themselves, with the program in the node's cache
+	Begun    map[string]bool  `json:"begun,omitempty"`    // UIDs of pods that have the program
+	Main     string           `json:"main,omitempty"`     // of a replica: the container that serves
+	Answered bool             `json:"answered,omitempty"` // it was ready once
+	Stop     *time.Time       `json:"stop,omitempty"`     // it was told to end, and until when its process may take
 }
 
 // newTask makes a task known. The caller holds d.mu, or nobody else has d yet.

@@ -57,6 +57,12 @@ func TestTheManifestsRightsAreEnough(t *testing.T) {
 		eventually(t, "it runs", func() bool { return b.log(k) == "hello\n" })
 		b.must(b.Stop(t.Context(), k.ID, time.Second))
 		b.ends(k, trainyard.ClassCanceled, "")
+		r := b.replica("")
+		r.ID = trainyard.MakeTaskID(r.ID.Job(), 2, 0)
+		b.start(r)
+		b.answers(r, "the model")
+		b.must(b.Stop(t.Context(), r.ID, time.Second))
+		b.ends(r, trainyard.ClassCanceled, "")
 		if got := b.log(k); !strings.HasPrefix(got, "hello\n") {
 			t.Errorf("log is %q", got)
 		}

@@ -10,21 +10,34 @@ import (
 )
 
 // seeJobs takes a whole list of Jobs: one that is not in it is gone, unless it was made after the list was asked for.
-func (d *Driver) seeJobs(all []*job, asked time.Time) {
+func (d *Driver) seeJobs(all []*job, asked time.Time) { d.seeAll(all, asked, false) }
+
+// seeDeployments and seeDeployment do the same for replicas.
+func (d *Driver) seeDeployments(all []*job, asked time.Time) { d.seeAll(all, asked, true) }
+
+func (d *Driver) seeDeployment(j *job, gone bool) {
+	j.serves = true
+	d.seeJob(j, gone)
+}
+
+func (d *Driver) seeAll(all []*job, asked time.Time, serves bool) {
 	there := map[string]bool{}
 	for _, j := range all {
 		there[j.Meta.UID] = true
+		j.serves = serves
 		d.seeJob(j, false)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, t := range d.tasks {
-		if t.rec.UID != "" && !there[t.rec.UID] && t.added.Before(asked) {
+		if t.rec.UID != "" && (t.rec.Main != "") == serves && !there[t.rec.UID] && t.added.Before(asked) {
 			t.jobGone, t.news = true, time.Now()
 			t.look()
 		}
 	}
-	maps.DeleteFunc(d.removed, func(uid string, _ bool) bool { return !there[uid] })
+	if !serves {
+		maps.DeleteFunc(d.removed, func(uid string, _ bool) bool { return !there[uid] })
+	}
 }
 
 // seeJob takes news of one Job. One of an unknown task makes the task known: it was made by who had this folder before.
@@ -46,7 +59,8 @@ func (d *Driver) seeJob(j *job, gone bool) {
 			return
 		}
 		ranks, _ := strconv.Atoi(j.Meta.Annotations[ranksAnnotation]) // ours, and at least one
-		t = d.newTask(record{ID: trainyard.TaskID(j.Meta.Annotations[idAnnotation]), Name: j.Meta.Name, Ranks: max(1, ranks)})
+		t = d.newTask(record{ID: trainyard.TaskID(j.Meta.Annotations[idAnnotation]), Name: j.Meta.Name, Ranks: max(1, ranks),
+			Main: j.Meta.Annotations[mainAnnotation]})
 	}
 	if t.rec.UID == "" {
 		t.rec.UID = j.Meta.UID
@@ -63,10 +77,10 @@ func (d *Driver) seeJob(j *job, gone bool) {
 
 // adopt gives a task the pods that were seen before its Job. The caller holds d.mu.
 func (d *Driver) adopt(t *task) {
-	for name, p := range d.strays[t.rec.UID] {
+	for name, p := range d.strays[t.owner()] {
 		t.pods[name] = &podSeen{pod: p}
 	}
-	delete(d.strays, t.rec.UID)
+	delete(d.strays, t.owner())
 }
 
 // seePods takes a whole list of pods: one that is not in it is gone.
@@ -96,13 +110,19 @@ func (d *Driver) seePod(p *pod, gone bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	owner := p.Meta.Labels[ownerLabel]
+	if owner == "" {
+		owner = replicas + p.Meta.Labels[taskLabel]
+	}
 	if d.removed[owner] {
 		return
 	}
 	t := d.tasks[p.Meta.Labels[taskLabel]]
-	if t == nil || t.rec.UID != owner {
+	if t == nil || t.owner() != owner {
 		d.stray(owner, p, gone)
 		return
+	}
+	if c := p.container(); t.rec.Main != "" && !t.rec.Answered && c != nil && c.Ready {
+		t.rec.Answered = true // written down with what comes next; the pod says it again after a restart
 	}
 	t.pods[p.Meta.Name] = &podSeen{pod: p, gone: gone}
 	t.look()
@@ -122,6 +142,17 @@ func (d *Driver) stray(owner string, p *pod, gone bool) {
 	if len(d.strays[owner]) == 0 {
 		delete(d.strays, owner)
 	}
+}
+
+// replicas is put before the name of a replica, whose pods do not carry the UID of its Deployment.
+const replicas = "replica/"
+
+// owner is what the task's pods say of whose they are.
+func (t *task) owner() string {
+	if t.rec.Main != "" {
+		return replicas + t.name
+	}
+	return t.rec.UID
 }
 
 // look has the tender look at the task now.

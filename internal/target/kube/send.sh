@@ -11,14 +11,15 @@ if gzip -h >/dev/null 2>&1 </dev/null; then unpack='gzip -dc'; fi
 echo "need $(uname -m) $unpack"
 read -r size || exit 1
 part=$program.$$
-head -c "$size" >"$part" || exit 1
-if [ "$(wc -c <"$part")" -ne "$size" ]; then
+if [ "$unpack" = cat ]; then
+	head -c "$size" >"$part"
+	[ "$(wc -c <"$part")" -eq "$size" ]
+else # unpacked as it comes: gzip says so if some of it is missing
+	head -c "$size" | $unpack >"$part" && [ -s "$part" ]
+fi
+if [ $? -ne 0 ]; then
 	rm -f "$part"
 	exit 1
-fi
-if [ "$unpack" != cat ]; then
-	$unpack <"$part" >"$part.whole" || exit 1
-	mv "$part.whole" "$part"
 fi
 chmod 755 "$part"
 if [ -n "$1" ]; then { echo "$1" >>/etc/hosts; } 2>/dev/null; fi

@@ -167,8 +167,8 @@ func (c *copier) flush() error {
 }
 
 // readLog copies the container's log into the spool: to its present end, or until the container ends.
-func (d *Driver) readLog(ctx context.Context, s *spool, pod string, follow bool) error {
-	q := url.Values{"container": {containerName}, "timestamps": {"true"}}
+func (d *Driver) readLog(ctx context.Context, s *spool, pod, container string, follow bool) error {
+	q := url.Values{"container": {container}, "timestamps": {"true"}}
 	if follow {
 		q.Set("follow", "true")
 	}

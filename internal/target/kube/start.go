@@ -78,7 +78,7 @@ func (d *Driver) claim(p *plan) (*task, error) {
 		}
 		k := d.tasks[p.name]
 		if k == nil {
-			k = d.newTask(record{ID: p.task.ID, Name: p.name, Ranks: p.ranks(), Cached: p.cache != ""})
+			k = d.newTask(record{ID: p.task.ID, Name: p.name, Ranks: p.ranks(), Cached: p.cache != "", Main: p.replicaMain()})
 		}
 		d.mu.Unlock()
 		k.op.Lock()
@@ -133,10 +133,14 @@ func (d *Driver) makeParts(ctx context.Context, p *plan) error {
 	if err != nil {
 		return fmt.Errorf("make Secret %s: %w", p.name, err)
 	}
-	if !p.gang() {
+	service := p.service
+	switch {
+	case p.serves():
+		service = p.front
+	case !p.gang():
 		return nil
 	}
-	if err := d.api.create(ctx, d.api.path(services), p.service(), nil); err != nil && !isThere(err) {
+	if err := d.api.create(ctx, d.api.path(services), service(), nil); err != nil && !isThere(err) {
 		return fmt.Errorf("make Service %s: %w", p.name, err)
 	}
 	return nil
@@ -144,18 +148,22 @@ func (d *Driver) makeParts(ctx context.Context, p *plan) error {
 
 // makeJob makes the Job, or finds the one that an earlier start made.
 func (d *Driver) makeJob(ctx context.Context, p *plan) (*job, error) {
-	j := &job{}
-	err := d.api.create(ctx, d.api.path(jobs), p.job(), j)
+	j := &job{serves: p.serves()}
+	kind, what, make := jobs, "Job", p.job
+	if p.serves() {
+		kind, what, make = deployments, "Deployment", p.deployment
+	}
+	err := d.api.create(ctx, d.api.path(kind), make(), j)
 	if isThere(err) {
-		err = d.api.get(ctx, d.api.path(jobs, p.name), nil, j)
+		err = d.api.get(ctx, d.api.path(kind, p.name), nil, j)
 	}
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("make Job %s: %w", p.name, err)
+		return nil, fmt.Errorf("make %s %s: %w", what, p.name, err)
 	case j.Meta.Annotations[idAnnotation] != string(p.task.ID):
-		return nil, trainyard.Conflict("namespace %s has a Job %s that is not of task %q", d.api.namespace, p.name, p.task.ID)
+		return nil, trainyard.Conflict("namespace %s has a %s %s that is not of task %q", d.api.namespace, what, p.name, p.task.ID)
 	case j.Meta.Deleted != nil:
-		return nil, trainyard.Conflict("Job %s is still being deleted", p.name)
+		return nil, trainyard.Conflict("%s %s is still being deleted", what, p.name)
 	}
 	return j, nil
 }
@@ -165,6 +173,9 @@ func (d *Driver) own(ctx context.Context, t *task) error {
 	d.mu.Lock()
 	owner := object{"apiVersion": "batch/v1", "kind": "Job", "name": t.name, "uid": t.rec.UID}
 	gang := t.rec.Ranks > 1
+	if t.rec.Main != "" {
+		owner["apiVersion"], owner["kind"], gang = "apps/v1", "Deployment", true
+	}
 	d.mu.Unlock()
 	refs := object{"metadata": object{"ownerReferences": []object{owner}}}
 	if err := d.api.patch(ctx, d.api.path(secrets, t.name), refs); err != nil && !isMissing(err) {

@@ -43,6 +43,9 @@ func (d *Driver) Stop(ctx context.Context, id trainyard.TaskID, grace time.Durat
 	d.mu.Lock()
 	s := d.sight(t)
 	d.mu.Unlock()
+	if t.rec.Main != "" {
+		return d.stopReplica(ctx, t, s, grace)
+	}
 	var running []podSight
 	for _, p := range s.pods {
 		if c := p.container(); !p.ended() && (p.begun || c != nil && c.State.Running != nil) {
@@ -106,6 +109,11 @@ func (d *Driver) Remove(ctx context.Context, id trainyard.TaskID) error {
 	}
 	t.op.Lock()
 	defer t.op.Unlock()
+	if t.rec.Main != "" {
+		if err := d.scale(ctx, name, 0); err != nil {
+			return err
+		}
+	}
 	if err := d.removePods(ctx, name); err != nil {
 		return err
 	}
@@ -119,7 +127,7 @@ func (d *Driver) Remove(ctx context.Context, id trainyard.TaskID) error {
 	defer d.mu.Unlock()
 	if d.tasks[name] == t {
 		delete(d.tasks, name)
-		delete(d.strays, t.rec.UID)
+		delete(d.strays, t.owner())
 		d.removed[t.rec.UID] = true
 	}
 	return nil
@@ -137,7 +145,7 @@ func (d *Driver) removePods(ctx context.Context, name string) error {
 		}
 		alive := 0
 		for _, one := range p.Items {
-			if (&podSight{pod: one}).ended() {
+			if (&podSight{pod: one, serves: one.port() != 0}).ended() {
 				continue // the Job takes it along
 			}
 			alive++
@@ -165,18 +173,29 @@ func (d *Driver) removePods(ctx context.Context, name string) error {
 
 // removeParts deletes what is left of a task, the Job last, and returns when it is gone.
 func (d *Driver) removeParts(ctx context.Context, name string) error {
-	for _, kind := range []string{secrets, services, jobs} {
-		if err := d.api.remove(ctx, d.api.path(kind, name), object{"propagationPolicy": "Background"}); err != nil {
+	for _, kind := range []string{secrets, services, jobs, deployments} {
+		err := d.api.remove(ctx, d.api.path(kind, name), object{"propagationPolicy": "Background"})
+		if err != nil && (kind != deployments || !isForbidden(err)) { // without the right to have one there is none
 			return fmt.Errorf("delete %s %s: %w", kind, name, err)
 		}
 	}
+	for _, kind := range []string{jobs, deployments} {
+		if err := d.awaitGone(ctx, kind, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// awaitGone waits until an object is not there any more.
+func (d *Driver) awaitGone(ctx context.Context, kind, name string) error {
 	for {
-		err := d.api.get(ctx, d.api.path(jobs, name), nil, nil)
-		if isMissing(err) {
+		err := d.api.get(ctx, d.api.path(kind, name), nil, nil)
+		if isMissing(err) || kind == deployments && isForbidden(err) {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("look whether Job %s is gone: %w", name, err)
+			return fmt.Errorf("look whether %s %s is gone: %w", kind, name, err)
 		}
 		select {
 		case <-ctx.Done():

@@ -82,6 +82,10 @@ func (d *tender) step(ctx context.Context) (over bool) {
 			d.env.Log.Warn("give the task's Secret to its Job", "task", t.id, "err", err)
 		}
 	}
+	if d.log != nil && s.main != "" && first != nil && first.pod.Meta.Name != d.log.pod && hasLog(first.pod) { // another took its place
+		d.log.stop()
+		d.log = nil
+	}
 	if d.log == nil && first != nil && hasLog(first.pod) {
 		d.follow(ctx, first.pod.Meta.Name)
 	}
@@ -105,7 +109,7 @@ func (d *tender) step(ctx context.Context) (over bool) {
 // hasLog says whether a pod's container has begun, so that it may have written.
 func hasLog(p *pod) bool {
 	c := p.container()
-	return c != nil && (c.State.Running != nil || c.State.Terminated != nil)
+	return c != nil && (c.State.Running != nil || c.ended() != nil)
 }
 
 // over waits for the last of the log and writes the end down.
@@ -113,7 +117,7 @@ func (d *tender) over(ctx context.Context, s *sight, e *ending) bool {
 	if d.log != nil {
 		gone := slices.ContainsFunc(s.pods, func(p podSight) bool { return p.gone || p.lost || p.Meta.Deleted != nil })
 		d.log.finish(ctx, gone)
-		if note := d.log.missing(s); note != "" {
+		if note := d.log.missing(s); note != "" && s.main == "" { // of one that was started again nobody counts
 			e.Warnings = append(slices.Clone(e.Warnings), note)
 		}
 	}
@@ -124,21 +128,29 @@ func (d *tender) over(ctx context.Context, s *sight, e *ending) bool {
 		d.env.Log.Warn("task has ended", "task", d.task.id, "err", err)
 		return false
 	}
+	if s.main != "" {
+		if err := d.scale(ctx, s.name, 0); err != nil {
+			d.env.Log.Warn("end replica", "task", d.task.id, "err", err)
+		}
+	}
 	d.deletePods(ctx, s, 1) // of an end that is our own verdict some may live
 	return true
 }
 
 // guesses are how long after its node took a pod on it is tried whether the program can be sent. The kubelet tells within a second or two
 // that a container runs, and it has run for half of that by then.
-var guesses = []time.Duration{250 * time.Millisecond, 400 * time.Millisecond, 550 * time.Millisecond, 750 * time.Millisecond,
+var guesses = []time.Duration{300 * time.Millisecond, 400 * time.Millisecond, 500 * time.Millisecond, 600 * time.Millisecond, 750 * time.Millisecond,
 	time.Second, 1400 * time.Millisecond, 2 * time.Second, 3 * time.Second}
+
+// crowd is of how many waiting tasks on none is guessed about: a guess that fails is work that the others' pods wait for.
+const crowd = 3
 
 // mayGuess says whether now is a time to try, and sets the time of the next.
 func (d *tender) mayGuess(now time.Time) bool {
 	if d.taken.IsZero() {
 		d.taken = now
 	}
-	if d.guessed >= len(guesses) {
+	if d.guessed >= len(guesses) || d.crowded() {
 		return false
 	}
 	if at := d.taken.Add(guesses[d.guessed]); now.Before(at) {
@@ -150,6 +162,21 @@ func (d *tender) mayGuess(now time.Time) bool {
 		d.wait = d.taken.Add(guesses[d.guessed])
 	}
 	return true
+}
+
+// crowded says whether as many tasks as make a crowd have not begun.
+func (d *Driver) crowded() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	waiting := 0
+	for _, t := range d.tasks {
+		if t.end == nil && len(t.rec.Begun) == 0 {
+			if waiting++; waiting >= crowd {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // begin sends the program into every pod that has not got it. A gang's pods get each other's addresses with it. A guess may well fail.

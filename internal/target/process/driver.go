@@ -22,6 +22,7 @@ type Driver struct {
 	host  *host
 	base  map[string]string // environment that every task gets
 	gpus  gpuCount
+	load  gpuLoad
 	step  func(string)
 
 	mu      sync.Mutex

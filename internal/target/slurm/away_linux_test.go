@@ -143,7 +143,7 @@ func stopController(t *testing.T, s slurm.Settings) (back func()) {
 		}
 		_ = cmd.Process.Release()
 		until(t, time.Minute, "slurmctld answers", func() bool {
-			_, err := s.Client().Queue(context.Background())
+			_, err := s.Client("").Queue(context.Background())
 			return err == nil
 		}, func() string { return fmt.Sprint("silent; see ", dir) })
 	}

@@ -19,7 +19,7 @@ func BenchmarkHundred(b *testing.B) {
 	s := lab(b)
 	const jobs = 100
 	b.Run("sbatch", func(b *testing.B) {
-		dir, c := b.TempDir(), s.Client()
+		dir, c := b.TempDir(), s.Client("")
 		script := plainScript(b, dir)
 		for b.Loop() {
 			parallel(jobs, func(i int) {
@@ -73,7 +73,7 @@ func BenchmarkHundred(b *testing.B) {
 func BenchmarkStart(b *testing.B) {
 	s := lab(b)
 	b.Run("sbatch", func(b *testing.B) {
-		dir, c := b.TempDir(), s.Client()
+		dir, c := b.TempDir(), s.Client("")
 		script := plainScript(b, dir)
 		var took []time.Duration
 		for b.Loop() {

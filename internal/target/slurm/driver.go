@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
@@ -56,6 +57,7 @@ type task struct {
 	// The rest is guarded by Driver.mu.
 	id      trainyard.TaskID
 	rec     record
+	laid    bool                      // its folder is there
 	job     string                    // its number; "" until it is known
 	since   time.Time                 // that it is
 	began   bool                      // Slurm has it, or will: it is shown, and never started again
@@ -142,28 +144,14 @@ func (d *Driver) Logs(ctx context.Context, id trainyard.TaskID, from int64) (io.
 	if !known {
 		return nil, trainyard.NotFound("task %q has no log here: it was not started, or it was removed", id)
 	}
-	f, err := os.Open(d.path(id.Dir(), name))
-	if errors.Is(err, os.ErrNotExist) {
+	r, err := d.client.Open(d.path(id.Dir(), name), from)
+	if errors.Is(err, fs.ErrNotExist) {
 		return io.NopCloser(eof{}), nil // it waits
 	}
 	if err != nil {
 		return nil, fmt.Errorf("log of task %q: %w", id, err)
 	}
-	size, err := f.Seek(0, io.SeekEnd)
-	if err == nil {
-		_, err = f.Seek(min(max(from, 0), size), io.SeekStart)
-	}
-	if err != nil {
-		f.Close()
-		return nil, fmt.Errorf("log of task %q: %w", id, err)
-	}
-	return &logReader{Reader: io.LimitReader(f, max(0, size-max(from, 0))), Closer: f}, nil
-}
-
-// logReader reads a file up to a limit.
-type logReader struct {
-	io.Reader
-	io.Closer
+	return r, nil
 }
 
 type eof struct{}
@@ -184,6 +172,7 @@ func (d *Driver) Close() error {
 	}
 	d.end()
 	d.work.Wait()
+	d.client.Close()
 	return d.lock.Close()
 }
 

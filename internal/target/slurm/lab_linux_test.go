@@ -158,6 +158,41 @@ func lab(t testing.TB) slurm.Settings {
 	return slurm.Settings{ConfPath: conf}
 }
 
+// The ways in to the Slurm that tests use.
+const (
+	byCommands = "commands"
+	byLogin    = "login node"
+	byREST     = "slurmrestd"
+)
+
+var waysIn = []string{byCommands, byLogin, byREST}
+
+// labBy is the Slurm that tests use, reached in one of the ways.
+func labBy(t testing.TB, way string) slurm.Settings {
+	t.Helper()
+	s := lab(t)
+	settings := func(variable string) {
+		text := os.Getenv(variable)
+		if text == "" {
+			how := "test/engines/slurm/up.sh made no " + variable + "; it says what is missing"
+			if os.Getenv("TRAINYARD_REQUIRE_ENGINES") != "" {
+				t.Fatal(how)
+			}
+			t.Skip(how)
+		}
+		if err := json.Unmarshal([]byte(text), &s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	switch way {
+	case byLogin:
+		settings("TRAINYARD_TEST_SLURM_LOGIN")
+	case byREST:
+		settings("TRAINYARD_TEST_SLURM_REST")
+	}
+	return s
+}
+
 // alone has this package's tests have Slurm for themselves until they end: they fill all its nodes, and kill its controller.
 var alone struct {
 	sync.Once

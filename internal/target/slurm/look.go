@@ -4,7 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"os"
+	"io/fs"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -179,7 +179,7 @@ func (d *Driver) clear(ctx context.Context, left map[string]slurm.Job, now time.
 // signs reads what tasks have left since the last look, and says whether there was any.
 func (d *Driver) signs() (news bool, err error) {
 	dir := filepath.Join(d.base, signsFolder)
-	entries, err := os.ReadDir(dir)
+	entries, err := d.client.List(dir)
 	if err != nil {
 		return false, err
 	}
@@ -200,7 +200,7 @@ func (d *Driver) signs() (news bool, err error) {
 		switch {
 		case known:
 		case t == nil:
-			_ = os.Remove(filepath.Join(dir, e.Name())) // of a task that was removed while its program wrote
+			_ = d.client.Remove(filepath.Join(dir, e.Name())) // of a task that was removed while its program wrote
 		default:
 			read, err := d.sighted(t, filepath.Join(dir, e.Name()), part, rank)
 			if err != nil {
@@ -220,7 +220,7 @@ func (t *task) has(rank int) bool {
 // sighted takes note of one sign. It says false if it is not whole yet.
 func (d *Driver) sighted(t *task, path, part string, rank int) (bool, error) {
 	if part == beginSign {
-		info, err := os.Stat(path)
+		info, err := d.client.Stat(path)
 		if err != nil {
 			return false, missing(err)
 		}
@@ -229,7 +229,7 @@ func (d *Driver) sighted(t *task, path, part string, rank int) (bool, error) {
 		t.running = info.ModTime()
 		return true, nil
 	}
-	data, err := os.ReadFile(path)
+	data, err := slurm.Read(d.client, path)
 	if err != nil {
 		return false, missing(err)
 	}
@@ -250,7 +250,7 @@ func (d *Driver) sighted(t *task, path, part string, rank int) (bool, error) {
 
 // missing is nil for a file that went while we looked.
 func missing(err error) error {
-	if errors.Is(err, os.ErrNotExist) {
+	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	return err
@@ -259,9 +259,10 @@ func missing(err error) error {
 // watch looks for signs while there are tasks, and tells the agent of news. A folder on a network file system tells nobody when it
 // changes, so it is looked at; that is one small call however many tasks there are.
 func (d *Driver) watch() {
-	var last time.Time
+	var last, changed time.Time // by the folder's clock, and when that was seen
+	pace := peek
 	for {
-		tick := time.NewTimer(peek)
+		tick := time.NewTimer(pace)
 		if !d.live() {
 			tick.Reset(time.Hour)
 		}
@@ -273,11 +274,15 @@ func (d *Driver) watch() {
 		case <-tick.C:
 		}
 		tick.Stop()
-		info, err := os.Stat(filepath.Join(d.base, signsFolder))
-		if err != nil || info.ModTime().Equal(last) && time.Since(last) > time.Second { // a clock may be coarse
+		began := time.Now()
+		info, err := d.client.Stat(filepath.Join(d.base, signsFolder))
+		pace = max(peek, share*time.Since(began))
+		if err != nil || info.ModTime().Equal(last) && time.Since(changed) > 2*time.Second { // a clock may be coarse
 			continue
 		}
-		last = info.ModTime()
+		if !info.ModTime().Equal(last) {
+			last, changed = info.ModTime(), time.Now()
+		}
 		if news, err := d.signs(); err != nil {
 			d.env.Log.Warn("look for what tasks left", "err", err)
 		} else if news {

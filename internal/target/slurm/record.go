@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -60,37 +59,59 @@ type ending struct {
 	Note    string           `json:"note,omitempty"`
 }
 
-// create makes a task's folder, whole or not at all.
+// create makes a task's folder, whole or not at all, unless it is there. A task that is to stop gets none any more.
 func (d *Driver) create(t *task) error {
+	d.mu.Lock()
+	laid, stopped := t.laid, t.stop != nil
+	d.mu.Unlock()
+	if laid {
+		return nil
+	}
+	if stopped {
+		return errStopped
+	}
+	err := d.write(t)
+	if err == nil {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		t.laid = true
+	}
+	return err
+}
+
+func (d *Driver) write(t *task) error {
+	if _, err := d.client.Stat(d.path(t.name, taskFile)); !errors.Is(err, fs.ErrNotExist) {
+		return err // it was made, and the connection broke off before that was heard
+	}
 	rec, err := json.Marshal(t.rec)
 	if err != nil {
 		return fmt.Errorf("encode task: %w", err)
 	}
 	making := d.path(newFolder+t.name, "")
-	if err := os.RemoveAll(making); err != nil {
+	if err := d.client.Remove(making); err != nil {
 		return err
 	}
-	if err := os.Mkdir(making, 0o700); err != nil {
+	if err := d.client.Mkdir(making); err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(making, taskFile), rec, 0o600); err != nil {
+	if err := slurm.Put(d.client, filepath.Join(making, taskFile), rec, 0o600); err != nil {
 		return err
 	}
-	return os.Rename(making, d.path(t.name, ""))
+	return d.client.Rename(making, d.path(t.name, ""))
 }
 
 // discard takes a task's folder and signs away. It is no task any more once the folder is renamed; what then cannot be deleted is only
 // untidy.
 func (d *Driver) discard(t *task) error {
 	going := d.path(goneFolder+t.name+"-"+slurm.Random(4), "")
-	if err := os.Rename(d.path(t.name, ""), going); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := d.client.Rename(d.path(t.name, ""), going); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	for i := range max(t.rec.ranks(), 1) {
-		_ = os.Remove(d.sign(t.name) + "." + strconv.Itoa(i))
+		_ = d.client.Remove(d.sign(t.name) + "." + strconv.Itoa(i))
 	}
-	_ = os.Remove(d.sign(t.name) + "." + beginSign)
-	if err := slurm.RemoveAll(going); err != nil {
+	_ = d.client.Remove(d.sign(t.name) + "." + beginSign)
+	if err := d.client.Remove(going); err != nil {
 		d.env.Log.Warn("clear away a task's folder", "dir", going, "err", err)
 	}
 	return nil
@@ -98,14 +119,14 @@ func (d *Driver) discard(t *task) error {
 
 // adopt reads the tasks that are there.
 func (d *Driver) adopt() error {
-	entries, err := os.ReadDir(filepath.Join(d.base, tasksFolder))
+	entries, err := d.client.List(filepath.Join(d.base, tasksFolder))
 	if err != nil {
 		return fmt.Errorf("read tasks: %w", err)
 	}
 	for _, e := range entries {
 		name := e.Name()
 		if strings.HasPrefix(name, newFolder) || strings.HasPrefix(name, goneFolder) {
-			if err := slurm.RemoveAll(d.path(name, "")); err != nil {
+			if err := d.client.Remove(d.path(name, "")); err != nil {
 				d.env.Log.Warn("clear away a task's folder", "dir", name, "err", err)
 			}
 			continue
@@ -123,12 +144,12 @@ func (d *Driver) adopt() error {
 // read reads one task's folder.
 func (d *Driver) read(name string) (*task, error) {
 	var rec record
-	if ok, err := readJSON(d.path(name, taskFile), &rec); err != nil || !ok || rec.Mark == "" {
+	if ok, err := d.readJSON(d.path(name, taskFile), &rec); err != nil || !ok || rec.Mark == "" {
 		return nil, fmt.Errorf("record of task %s is damaged (%v); take the folder %s away if no job of Slurm is its", name, err, d.path(name, ""))
 	}
 	t := newTask(rec.ID, name)
-	t.rec = rec
-	if data, err := os.ReadFile(d.path(name, jobFile)); err == nil {
+	t.rec, t.laid = rec, true
+	if data, err := slurm.Read(d.client, d.path(name, jobFile)); err == nil {
 		if job, whole := strings.CutSuffix(string(data), "\n"); whole {
 			t.job, t.since, t.began = job, time.Now(), true
 		}
@@ -136,13 +157,13 @@ func (d *Driver) read(name string) (*task, error) {
 		return nil, err
 	}
 	var stop stopRecord
-	if ok, err := readJSON(d.path(name, stopFile), &stop); err != nil {
+	if ok, err := d.readJSON(d.path(name, stopFile), &stop); err != nil {
 		return nil, err
 	} else if ok {
 		t.stop = &stop
 	}
 	var end ending
-	if ok, err := readJSON(d.path(name, endFile), &end); err != nil {
+	if ok, err := d.readJSON(d.path(name, endFile), &end); err != nil {
 		return nil, err
 	} else if ok {
 		t.ending, t.began = &end, true
@@ -153,7 +174,7 @@ func (d *Driver) read(name string) (*task, error) {
 
 // number writes down a task's job. It returns after the task is shown.
 func (d *Driver) number(t *task, job string) error {
-	err := os.WriteFile(d.path(t.name, jobFile), []byte(job+"\n"), 0o600)
+	err := slurm.Put(d.client, d.path(t.name, jobFile), []byte(job+"\n"), 0o600)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	t.job, t.since, t.began, t.waits, t.missed = job, time.Now(), true, "", 0
@@ -180,7 +201,7 @@ func (d *Driver) show(t *task, e *ending) {
 func (d *Driver) saveEnd(t *task, e *ending) {
 	if data, err := json.Marshal(e); err != nil {
 		d.env.Log.Warn("encode the end of a task", "task", t.id, "err", err)
-	} else if err := slurm.WriteFile(d.path(t.name, endFile), data, 0o600); err != nil {
+	} else if err := slurm.Put(d.client, d.path(t.name, endFile), data, 0o600); err != nil {
 		d.env.Log.Warn("write down the end of a task", "task", t.id, "err", err)
 	}
 }
@@ -188,7 +209,7 @@ func (d *Driver) saveEnd(t *task, e *ending) {
 func (d *Driver) saveStop(t *task, s stopRecord) {
 	data, err := json.Marshal(s)
 	if err == nil {
-		err = slurm.WriteFile(d.path(t.name, stopFile), data, 0o600)
+		err = slurm.Put(d.client, d.path(t.name, stopFile), data, 0o600)
 	}
 	if err != nil {
 		d.env.Log.Warn("that the task is to stop could not be written down", "task", t.id, "err", err)
@@ -196,8 +217,8 @@ func (d *Driver) saveStop(t *task, s stopRecord) {
 }
 
 // readJSON reads v; ok is false if the file is not there or was not written whole.
-func readJSON(path string, v any) (ok bool, err error) {
-	data, err := os.ReadFile(path)
+func (d *Driver) readJSON(path string, v any) (ok bool, err error) {
+	data, err := slurm.Read(d.client, path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}

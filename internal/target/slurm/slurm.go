@@ -53,7 +53,7 @@ var (
 // lockPatience is how long Open waits for another agent, and for submissions that one left under way.
 const lockPatience = 30 * time.Second
 
-// Open takes env.Dir for this process alone, and finds the tasks that are there. It does not ask Slurm.
+// Open takes env.Dir for this process alone, and finds the tasks that are there. It does not ask Slurm, but goes to where the files are.
 func (c *Config) Open(ctx context.Context, env target.Env) (target.Driver, error) {
 	return c.open(ctx, env, nil)
 }
@@ -76,20 +76,23 @@ func (c *Config) open(ctx context.Context, env target.Env, step func(string)) (*
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open slurm target: %w", err)
 	}
+	if err := c.CheckServer(env.Server); err != nil {
+		return nil, err
+	}
 	lock, err := slurm.Lock(ctx, dir, lockPatience)
 	if err != nil {
 		return nil, err
 	}
 	life, end := context.WithCancel(context.Background())
 	d := &Driver{
-		settings: c.Settings, env: env, client: c.Client(), lock: lock, step: step,
+		settings: c.Settings, env: env, client: c.Client(dir), lock: lock, step: step,
 		life: life, end: end,
 		tasks:   map[string]*task{},
 		submits: make(chan struct{}, maxSubmits),
 		changed: make(chan struct{}, 1),
 		kick:    make(chan struct{}, 1),
 	}
-	if err := d.settle(dir); err != nil {
+	if err := d.settle(ctx, dir); err != nil {
 		d.Close()
 		return nil, err
 	}
@@ -103,7 +106,7 @@ func (c *Config) open(ctx context.Context, env target.Env, step func(string)) (*
 }
 
 // settle makes the folders that nodes see, puts there what they need, and reads what is there.
-func (d *Driver) settle(dir string) error {
+func (d *Driver) settle(ctx context.Context, dir string) error {
 	id, err := slurm.Identity(dir)
 	if err != nil {
 		return fmt.Errorf("open slurm target: %w", err)
@@ -116,33 +119,54 @@ func (d *Driver) settle(dir string) error {
 		return err
 	}
 	for _, name := range []string{tasksFolder, signsFolder, sharedFolder} {
-		if err := os.MkdirAll(filepath.Join(d.base, name), 0o700); err != nil {
+		if err := d.client.Mkdir(filepath.Join(d.base, name)); err != nil {
 			return fmt.Errorf("open slurm target: %w", err)
 		}
 	}
 	d.program = d.env.Program
 	if d.settings.Folder != "" {
-		if d.program, err = slurm.Share(d.env.Program, filepath.Join(d.base, sharedFolder), 0o700); err != nil {
+		if d.program, err = d.client.Program(ctx, d.env.Program); err != nil {
+			return err
+		}
+		if d.program, err = slurm.Share(d.client, d.program, filepath.Join(d.base, sharedFolder), 0o700); err != nil {
 			return fmt.Errorf("copy this program to where nodes see it: %w", err)
 		}
 	}
 	return d.adopt()
 }
 
+// Found is what Probe saw.
+type Found struct {
+	HostKey string   // of the login node, where there is one: for Login.HostKey
+	Notes   []string // in words
+}
+
 // Probe looks at the partition without changing anything, and says in words what is there.
-func (c *Config) Probe(ctx context.Context) (notes []string, err error) {
+func (c *Config) Probe(ctx context.Context) (Found, error) {
 	if err := c.Validate(); err != nil {
-		return nil, err
+		return Found{}, err
 	}
-	r, nodes, err := capacity(ctx, c.Client(), c.Partition)
+	client := c.Client("")
+	defer client.Close()
+	r, nodes, err := capacity(ctx, client, c.Partition)
 	if err != nil {
-		return nil, err
+		return Found{}, err
+	}
+	if c.Folder != "" {
+		if _, err := client.Stat(c.Folder); err != nil {
+			return Found{}, trainyard.Invalid("folder %s cannot be used: %v; make it, and see that this server and the cluster's nodes may use it", c.Folder, err)
+		}
 	}
 	where := "Slurm"
 	if c.Partition != "" {
 		where = "partition " + c.Partition
 	}
-	return []string{fmt.Sprintf("%s has %d nodes with %.0f CPUs, %d GB of memory and %d GPUs together", where, nodes, r.CPUs, r.MemoryMB/1024, r.GPUs)}, nil
+	f := Found{Notes: []string{fmt.Sprintf("%s has %d nodes with %.0f CPUs, %d GB of memory and %d GPUs together", where, nodes, r.CPUs, r.MemoryMB/1024, r.GPUs)}}
+	if key, fingerprint := client.HostKey(); key != "" {
+		f.HostKey = key
+		f.Notes = append(f.Notes, fmt.Sprintf("the host key of its login node is %s; it is believed from now on", fingerprint))
+	}
+	return f, nil
 }
 
 // capacity is what the nodes of a partition have together.

@@ -18,7 +18,7 @@ func TestGangOfTwoIsOneJob(t *testing.T) {
 	start(t, d, task)
 	o := ended(t, d, task.ID)
 	if o.Result.Class != trainyard.ClassOK {
-		t.Fatalf("%+v; Slurm says %s", *o.Result, slurm.Tail(d.path(task.ID.Dir(), slurmFile)))
+		t.Fatalf("%+v; Slurm says %s", *o.Result, slurm.Tail(d.client, d.path(task.ID.Dir(), slurmFile)))
 	}
 	if got := logOf(t, d, task.ID); !strings.HasPrefix(got, "rank 0 of 127.0.0.1,127.0.0.1 on n") || !strings.HasSuffix(got, " with 2\n") {
 		t.Errorf("first rank wrote %q", got)
@@ -157,7 +157,7 @@ func TestPreemptedIsALostNode(t *testing.T) {
 	running(t, d, cheap.ID)
 	start(t, e, dear)
 	o := ended(t, d, cheap.ID)
-	if o.Result.Class != trainyard.ClassNodeLost || o.Result.ExitCode != -1 || !strings.Contains(o.Result.Message, "preempted") {
+	if o.Result.Class != trainyard.ClassPreempted || o.Result.ExitCode != -1 || !strings.Contains(o.Result.Message, "preempted") {
 		t.Errorf("result is %+v", *o.Result)
 	}
 	if o := ended(t, e, dear.ID); o.Result.Class != trainyard.ClassOK {
@@ -232,9 +232,9 @@ func TestLinesAndSettingsReachSlurm(t *testing.T) {
 func TestProbe(t *testing.T) {
 	s := lab(t)
 	s.Partition = "low"
-	notes, err := (&Config{Settings: s}).Probe(t.Context())
-	if err != nil || len(notes) != 1 || !strings.HasPrefix(notes[0], "partition low has 4 nodes with ") || !strings.HasSuffix(notes[0], " and 8 GPUs together") {
-		t.Errorf("%q, %v", notes, err)
+	found, err := (&Config{Settings: s}).Probe(t.Context())
+	if err != nil || len(found.Notes) != 1 || !strings.HasPrefix(found.Notes[0], "partition low has 4 nodes with ") || !strings.HasSuffix(found.Notes[0], " and 8 GPUs together") {
+		t.Errorf("%+v, %v", found, err)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"strings"
 	"time"
 
@@ -19,7 +18,7 @@ const maxSubmits = 8
 // timeSlack is added to a task's own time limit for Slurm's: bringing code and data and storing results happen in the job, too.
 const timeSlack = 30 * time.Minute
 
-// Start hands the task to Slurm. If Slurm cannot be reached the task is accepted all the same, and handed over when it can.
+// Start hands the task to Slurm. If Slurm or its login node cannot be reached the task is accepted all the same, and handed over when it can.
 func (d *Driver) Start(ctx context.Context, task trainyard.Task) error {
 	t, err := d.acquire(task.ID, true)
 	if err != nil {
@@ -35,13 +34,12 @@ func (d *Driver) Start(ctx context.Context, task trainyard.Task) error {
 	}
 	d.at("begin")
 	if !found {
-		if err := d.lay(t, task); err != nil {
-			drop = true
-			return fmt.Errorf("start task %q: %w", task.ID, err)
-		}
+		err = d.lay(t, task)
 	}
-	d.at("written")
-	err = d.submit(ctx, t, found)
+	if err == nil {
+		d.at("written")
+		err = d.submit(ctx, t, found)
+	}
 	switch {
 	case err == nil:
 	case slurm.Away(err) && d.life.Err() == nil && ctx.Err() == nil:
@@ -72,7 +70,7 @@ func (d *Driver) at(step string) {
 // lay makes a new task's folder.
 func (d *Driver) lay(t *task, task trainyard.Task) error {
 	if task.Run.Dir != "" { // it was staged all the same
-		if _, err := os.Stat(task.Run.Dir); err != nil {
+		if _, err := d.client.Stat(task.Run.Dir); err != nil && !slurm.Away(err) {
 			return fmt.Errorf("its folder is not there: %w", err)
 		}
 	}
@@ -156,7 +154,7 @@ var errStopped = errors.New("stopped before Slurm took it")
 
 // claim is the number of the job whose script has begun; "" if none has.
 func (d *Driver) claim(t *task) string {
-	text, err := os.ReadFile(d.sign(t.name) + "." + beginSign)
+	text, err := slurm.Read(d.client, d.sign(t.name)+"."+beginSign)
 	if err != nil {
 		return ""
 	}
@@ -183,7 +181,10 @@ func (d *Driver) submitLater(t *task) {
 			t.op.Unlock()
 			return
 		}
-		err := d.submit(d.life, t, true)
+		err := d.create(t)
+		if err == nil {
+			err = d.submit(d.life, t, true)
+		}
 		switch {
 		case err == nil:
 			poke(d.kick)

@@ -12,7 +12,7 @@ import (
 // Stop writes down that the task is to end. What waits is taken out of the queue; what runs gets SIGTERM, and SIGKILL when grace is over. A
 // second Stop may shorten the grace, never lengthen it.
 func (d *Driver) Stop(_ context.Context, id trainyard.TaskID, grace time.Duration) error {
-	if _, err := d.signs(); err != nil { // it may have ended
+	if _, err := d.signs(); err != nil && !slurm.Away(err) { // it may have ended
 		return err
 	}
 	d.mu.Lock()

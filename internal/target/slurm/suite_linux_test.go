@@ -2,6 +2,7 @@ package slurm
 
 import (
 	"context"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -11,8 +12,19 @@ import (
 )
 
 func TestConformance(t *testing.T) {
-	s := lab(t)
+	lab(t)
+	for _, way := range waysIn {
+		t.Run(way, func(t *testing.T) { conform(t, way) })
+	}
+}
+
+func conform(t *testing.T, way string) {
+	s := labBy(t, way)
 	targettest.Run(t, func(t *testing.T, dir string) (target.Driver, func() target.Driver) {
+		s := s
+		if s.Login != nil || s.REST != nil {
+			s.Folder = filepath.Join(dir, "shared")
+		}
 		d := reopen(t, s, dir)
 		return &prompt{d, t}, func() target.Driver {
 			if err := d.Close(); err != nil {

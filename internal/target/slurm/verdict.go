@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"time"
 
@@ -84,7 +83,7 @@ func (d *Driver) judge(ctx context.Context, t *task) error {
 			j.By = a.By
 		}
 	}
-	f.tail, f.oom = slurm.Tail(d.path(t.name, slurmFile)), d.killedForMemory(t)
+	f.tail, f.oom = slurm.Tail(d.client, d.path(t.name, slurmFile)), d.killedForMemory(t)
 	d.conclude(t, f.verdict(j))
 	return nil
 }
@@ -101,7 +100,7 @@ type facts struct {
 
 // killedForMemory looks for what slurmstepd says of a step that used too much: the state of a whole gang tells nothing of that.
 func (d *Driver) killedForMemory(t *task) bool {
-	data, err := os.ReadFile(d.path(t.name, slurmFile))
+	data, err := slurm.Read(d.client, d.path(t.name, slurmFile))
 	return err == nil && (bytes.Contains(data, []byte("oom-kill event")) || bytes.Contains(data, []byte("oom_kill event")))
 }
 
@@ -240,7 +239,7 @@ func (f *facts) verdict(j slurm.Job) *ending {
 	case j.State == slurm.Timeout, j.State == slurm.Deadline:
 		set(trainyard.ClassTimeout, code, "Slurm ended it at its time limit of %s; ask for more (limits.timeout, or timeLimit of the compute)", j.TimeLimit)
 	case j.State == slurm.Preempted:
-		set(trainyard.ClassNodeLost, -1, "Slurm took its nodes (%s) for a job that goes before it (preempted)", j.NodeList)
+		set(trainyard.ClassPreempted, -1, "Slurm took its nodes (%s) for a job that goes before it (preempted)", j.NodeList)
 	case slices.Contains([]string{slurm.NodeFail, slurm.BootFail, slurm.Revoked}, j.State):
 		set(trainyard.ClassNodeLost, -1, "Slurm says that a node of the job failed (%s, %s)", j.State, j.NodeList)
 	case j.State == slurm.Cancelled:

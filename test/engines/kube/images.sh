@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Makes the images that the cluster runs, since no registry is asked: usage images.sh [FOLDER].
-#   pause.tar  trainyard.test/pause:1   a static program that waits
-#   base.tar   trainyard.test/base:1    Debian with Python, about 2 minutes once
+# Makes the images that the cluster runs, since no registry is asked, and the package index that its pods reach: usage images.sh [FOLDER].
+#   pause.tar     trainyard.test/pause:1   a static program that waits
+#   base-pip.tar  trainyard.test/base:1    Debian with Python, and with pip set up for the index as a company's image is; about 2 minutes once
+#   index/        what up.sh serves        the packages of the suite's conda file, and what makes an environment of them
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 out=${1:-${TRAINYARD_ENGINES_CACHE:-$HOME/.cache/trainyard-engines}/kube-images}
@@ -30,8 +31,24 @@ if [ ! -e "$out/pause.tar" ]; then
 	tar -C "$work/root" --owner=0 --group=0 -cf "$work/pause.tar" .
 	pack trainyard.test/pause:1 "$work/pause.tar" "$out/pause.tar"
 fi
-if [ ! -e "$out/base.tar" ]; then
-	nice -n 10 mmdebstrap --quiet --variant=minbase --include=python3 --dpkgopt='path-exclude=/usr/share/doc/*' \
-		--dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' bookworm "$work/base.tar"
-	pack trainyard.test/base:1 "$work/base.tar" "$out/base.tar"
+if [ ! -e "$out/base-pip.tar" ]; then
+	printf '[global]\nindex-url = http://198.18.0.1:8098/simple/\ntrusted-host = 198.18.0.1\n' >"$work/pip.conf"
+	nice -n 10 mmdebstrap --quiet --variant=minbase --include=python3,python3-pip,python3-venv --dpkgopt='path-exclude=/usr/share/doc/*' \
+		--dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
+		--customize-hook="copy-in $work/pip.conf /etc" bookworm "$work/base.tar"
+	pack trainyard.test/base:1 "$work/base.tar" "$out/base-pip.tar"
+fi
+uv=$(sed -n 's/^const UVVersion = "\(.*\)"$/\1/p' "$here/../../../internal/stage/build.go")
+if [ "$(cat "$out/index/uv" 2>/dev/null)" != "$uv" ]; then
+	python3 -m pip download --quiet --only-binary :all: --dest "$work/wheels" six==1.16.0 pip 'setuptools<81' wheel "uv==$uv"
+	mkdir "$work/index"
+	for wheel in "$work"/wheels/*.whl; do
+		name=${wheel##*/}
+		name=$(tr '[:upper:]_' '[:lower:]-' <<<"${name%%-*}")
+		mkdir -p "$work/index/simple/$name"
+		cp "$wheel" "$work/index/simple/$name/"
+	done
+	echo "$uv" >"$work/index/uv"
+	rm -rf "$out/index"
+	mv "$work/index" "$out/index"
 fi

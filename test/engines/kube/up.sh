@@ -2,7 +2,8 @@
 # A Kubernetes of one node with real pods, in a network namespace of its own: usage up.sh FOLDER; down.sh FOLDER ends it.
 # Needs root, and: apt-get install etcd-server containerd runc containernetworking-plugins iproute2 mmdebstrap openssl curl
 # Afterwards FOLDER/kubeconfig reaches the API server at https://198.18.0.2:6443, pods reach this machine at 198.18.0.1, and the images
-# trainyard.test/base:1 (Debian with Python) and trainyard.test/pause:1 are there. There is no DNS and no kube-proxy.
+# trainyard.test/base:1 (Debian with Python) and trainyard.test/pause:1 are there. There is no DNS and no kube-proxy. A package index is at
+# http://198.18.0.1:8098/simple/, and pip in the image is set up for it.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 dir=$1
@@ -120,7 +121,7 @@ K
 K
 	start containerd containerd --config "$dir/containerd.toml"
 	until_ 200 ctr -a "$dir/run/containerd.sock" version
-	for image in pause base; do
+	for image in pause base-pip; do
 		ctr -a "$dir/run/containerd.sock" -n k8s.io images import "$images/$image.tar" >/dev/null
 	done
 }
@@ -151,7 +152,15 @@ K
 		https://$node:6443/api/v1/nodes/test-node | tr -d ' \n' | grep -q '\"reason\":\"KubeletReady\"'"
 }
 
+# index serves the packages to pods, from this side of their network.
+index() {
+	printf '%q ' python3 -m http.server --bind "$host" --directory "$images/index" 8098 >"$dir/run/index.command"
+	"$here/part.sh" "$dir" start index
+	until_ 100 curl -sS --fail "http://$host:8098/simple/"
+}
+
 network
+index
 credentials
 control_plane
 runtime

@@ -9,8 +9,8 @@ timeout 5 scancel --me 2>/dev/null || true
 alive() { # of our processes: not of one that was given the same number since
 	[ -d "/proc/$1" ] && ! grep -q '^State:.Z' "/proc/$1/status" 2>/dev/null && tr '\0' ' ' <"/proc/$1/cmdline" 2>/dev/null | grep -qF "$dir"
 }
-# slurmctld may have been started again by a test, so it says itself which it is.
-pids() { cut -d' ' -f1 "$dir/run/pids"; cat "$dir"/run/slurmctld.pid "$dir"/run/slurmd.*.pid 2>/dev/null || true; }
+# slurmctld and sshd may have been started again by a test, so they say themselves which they are.
+pids() { cut -d' ' -f1 "$dir/run/pids"; cat "$dir"/run/slurmctld.pid "$dir"/run/sshd.pid "$dir"/run/slurmd.*.pid 2>/dev/null || true; }
 all=$(pids | sort -un)
 for signal in TERM KILL; do
 	for pid in $all; do

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# A Slurm of its own on this machine, for tests: munged, slurmctld and NODES slurmd (4) on loopback, everything below DIR and nothing in
-# /etc. Needs root and the packages slurm-wlm and munge. The last line printed is what the tests need:
+# A Slurm of its own on this machine, for tests: munged, slurmctld and NODES slurmd (4) on loopback, an sshd with keys of its own as login
+# node, and slurmrestd on a socket, everything below DIR and nothing in /etc. Needs root and the packages slurm-wlm, munge, openssh-server
+# and slurmrestd; without one of the last two the tests of that way in are left out. The last lines printed are what the tests need:
 #   eval "$(test/engines/slurm/up.sh DIR)"      and afterwards      test/engines/slurm/down.sh DIR
 # CPUS and MEMORY_MB are what each node claims to have, whatever the machine has.
 set -euo pipefail
@@ -112,4 +113,44 @@ await "socket of munged" test -S "$dir/run/munge.sock"
 run slurmctld slurmctld -D -f "$conf"
 for i in $(seq 0 "$last"); do run "$node$i" slurmd -D -N "$node$i" -f "$conf"; done
 await "$nodes idle nodes" ready
-echo "export TRAINYARD_TEST_SLURM_CONF=$conf"
+exports=("export TRAINYARD_TEST_SLURM_CONF=$conf")
+
+if command -v sshd >/dev/null; then
+	mkdir -p /run/sshd # where sshd wants to be able to hide
+	mkdir -p "$dir/etc/login" "$dir/login" # a home of its own: what shells do in the user's may take its time, or not bear to be killed
+	for key in host user; do
+		[ -f "$dir/etc/login/$key" ] || ssh-keygen -q -t ed25519 -N '' -C '' -f "$dir/etc/login/$key"
+	done
+	cp "$dir/etc/login/user.pub" "$dir/etc/login/authorized_keys"
+	login=$((port + nodes + 1))
+	until ! (exec 3<>"/dev/tcp/127.0.0.1/$login") 2>/dev/null; do login=$((login + 1)); done
+	cat >"$dir/etc/sshd_config" <<END
+ListenAddress 127.0.0.1:$login
+HostKey $dir/etc/login/host
+AuthorizedKeysFile $dir/etc/login/authorized_keys
+PidFile $dir/run/sshd.pid
+PermitRootLogin yes
+PasswordAuthentication no
+StrictModes no
+UsePAM no
+UseDNS no
+SetEnv HOME=$dir/login
+Subsystem sftp internal-sftp
+END
+	run sshd "$(command -v sshd)" -D -e -f "$dir/etc/sshd_config"
+	await "sshd" bash -c "exec 3<>/dev/tcp/127.0.0.1/$login" 2>/dev/null
+	exports+=("export TRAINYARD_TEST_SLURM_LOGIN='{\"login\": {\"address\": \"127.0.0.1\", \"port\": $login, \"user\": \"$(id -un)\", \"privateKeyFile\": \"$dir/etc/login/user\"}}'")
+else
+	echo "up.sh: there is no sshd, so no login node: apt-get install openssh-server" >&2
+fi
+if command -v slurmrestd >/dev/null; then
+	rm -f "$dir/run/rest.sock" "$dir/run/locked.sock"
+	export SLURMRESTD_SECURITY=disable_user_check # root is the user of these jobs
+	run slurmrestd slurmrestd -f "$conf" -a rest_auth/local -s openapi/v0.0.38 "unix:$dir/run/rest.sock"
+	run slurmrestd-locked slurmrestd -f "$conf" -a rest_auth/jwt -s openapi/v0.0.38 "unix:$dir/run/locked.sock" # lets nobody in: Debian's Slurm has no auth/jwt
+	await "socket of slurmrestd" test -S "$dir/run/rest.sock" -a -S "$dir/run/locked.sock"
+	exports+=("export TRAINYARD_TEST_SLURM_REST='{\"rest\": {\"url\": \"unix:$dir/run/rest.sock\"}}'")
+else
+	echo "up.sh: there is no slurmrestd: apt-get install slurmrestd" >&2
+fi
+printf '%s\n' "${exports[@]}"

@@ -26,6 +26,8 @@ func main() {
 	for _, name := range []string{"dir", "cache"} { // of staging
 		flags.String(name, "", "")
 	}
+	flags.Bool("fresh", false, "")
+	model := flags.String("model", "", "")
 	if len(os.Args) < 2 || os.Args[1] != "task" || flags.Parse(os.Args[2:]) != nil {
 		fail(fmt.Errorf("called as %q", os.Args))
 	}
@@ -37,7 +39,12 @@ func main() {
 	if err != nil {
 		fail(err)
 	}
-	end := run(t, *rank, *hosts)
+	var end trainyard.TaskEnd
+	if *model != "" {
+		end = bring(t, *model)
+	} else {
+		end = run(t, *rank, *hosts)
+	}
 	data, err = json.Marshal(end)
 	if err == nil {
 		err = os.WriteFile(*result, data, 0o600)
@@ -56,6 +63,18 @@ func main() {
 func fail(err error) {
 	fmt.Fprintln(os.Stderr, err)
 	os.Exit(70)
+}
+
+// bring puts the model where its server looks for it.
+func bring(t trainyard.Task, to string) trainyard.TaskEnd {
+	data, err := os.ReadFile(t.Run.Env["AZURE_ML_INPUT_model"])
+	if err == nil {
+		err = os.WriteFile(to, data, 0o644)
+	}
+	if err != nil {
+		fail(err)
+	}
+	return trainyard.TaskEnd{Result: trainyard.Result{Class: trainyard.ClassOK}}
 }
 
 func run(t trainyard.Task, rank int, hosts string) trainyard.TaskEnd {
@@ -79,6 +98,11 @@ func run(t trainyard.Task, rank int, hosts string) trainyard.TaskEnd {
 		fail(err)
 	}
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=/root", "LANG=C.UTF-8", "TMPDIR=" + tmp, "RANK=" + strconv.Itoa(rank), "HOSTS=" + hosts}
+	if t.Serve != nil {
+		for _, name := range trainyard.PortVariables {
+			cmd.Env = append(cmd.Env, name+"="+strconv.Itoa(t.Serve.ContainerPort()))
+		}
+	}
 	for name, value := range t.Run.Env {
 		cmd.Env = append(cmd.Env, name+"="+value)
 	}

@@ -1,0 +1,43 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/trainyard/trainyard"
+)
+
+// A job that waits hears at once that its image cannot be had, and not when it is its turn.
+func TestAMissingImageIsSaidWhileTheJobWaits(t *testing.T) {
+	host := engineAt("TRAINYARD_TEST_DOCKER_HOST")
+	if host == "" {
+		leftOut(t, "Docker engine", `eval "$(test/engines/docker/up.sh DIR)"`)
+		return
+	}
+	l := newLabWith(t, "locations: [{name: local}]\n", "DOCKER_HOST="+host)
+	l.cluster("cpu-cluster", "Standard_F2s_v2", 1, 60)
+	l.submit("long", "cpu-cluster", "sleep 300")
+	l.until("long", trainyard.JobRunning)
+	submit := func(job, image string) {
+		t.Helper()
+		l.run(&place{sets: []string{"environment.image=" + image}}, "hello", "cpu-cluster", job)
+	}
+
+	submit("misspelt", os.Getenv("TRAINYARD_TEST_DOCKER_REGISTRY")+"/none:1")
+	v := l.until("misspelt", trainyard.JobFailed)
+	if v.Failure == nil || v.Failure.Class != trainyard.ClassEnvironment || !strings.Contains(v.Failure.Message, "check its name") || len(v.Attempts) > 0 {
+		t.Errorf("an image that its registry does not know: %+v, %d attempts", v.Failure, len(v.Attempts))
+	}
+
+	submit("unreachable", "127.0.0.1:9/none:1")
+	l.wait("it is said that the registry cannot be reached", func() bool {
+		s := l.story("unreachable")
+		return s.Status == string(trainyard.JobQueued) && strings.Contains(strings.Join(s.Warnings, "\n"), `image "127.0.0.1:9/none:1" is not on this node and could not be pulled`)
+	})
+
+	submit("there", os.Getenv("TRAINYARD_TEST_DOCKER_IMAGE"))
+	l.cli("job", "cancel", "-n", "long")
+	l.until("there", trainyard.JobCompleted)
+	l.until("unreachable", trainyard.JobFailed)
+}

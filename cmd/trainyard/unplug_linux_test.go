@@ -1,0 +1,304 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/fleet/ssh/sshtest"
+)
+
+// Every engine is unplugged in the middle of a job, and in some of these the server is killed as well. A job whose processes live through
+// it completes once, with every line of its log and all that it made; a job whose node has died becomes another attempt. While the engine
+// is away the job says so, and afterwards what happened is still to be read.
+func TestUnpluggingAnEngineLosesNothing(t *testing.T) {
+	t.Run("docker", unplugDocker)
+	t.Run("slurm", unplugSlurm)
+	t.Run("kubernetes", unplugKubernetes)
+	t.Run("ssh machine", func(t *testing.T) {
+		t.Run("cut off", func(t *testing.T) { cutOffMachine(t, false) })
+		t.Run("cut off and the server killed", func(t *testing.T) { cutOffMachine(t, true) })
+		t.Run("killed", killMachine)
+	})
+}
+
+// spoken is how many lines the job of testdata/targets/unplug.yml writes.
+const spoken = 100
+
+// story is what a job tells of itself.
+type story struct {
+	jobView
+	Warnings []string         `json:"warnings"`
+	Timeline []trainyard.Span `json:"timeline"`
+}
+
+func (l *lab) story(job string) (s story) {
+	l.t.Helper()
+	out, err := l.try("job", "show", "-n", job, "-o", "json")
+	if err == nil {
+		err = json.Unmarshal([]byte(out), &s)
+	}
+	if err != nil {
+		l.t.Logf("show %s: %v %s", job, err, out)
+	}
+	return s
+}
+
+// talks submits the job and waits until its first lines are here.
+func (l *lab) talks(p *place, job string) {
+	l.t.Helper()
+	l.run(p, "unplug", p.compute, job)
+	l.wait(job+" writes", func() bool {
+		if v, err := l.show(job); err != nil || v.Status != string(trainyard.JobRunning) {
+			return false
+		}
+		log, err := l.try("job", "logs", "-n", job)
+		return err == nil && strings.Contains(log, "line 3\n")
+	})
+}
+
+// says waits until a job's reason and its timeline have the words.
+func (l *lab) says(job string, words ...string) {
+	l.t.Helper()
+	var s story
+	defer func() {
+		if l.t.Failed() {
+			l.t.Logf("it says %q", s.Reason.Message)
+		}
+	}()
+	l.wait(fmt.Sprintf("job %s says %q", job, words), func() bool {
+		s = l.story(job)
+		if trainyard.JobState(s.Status).Terminal() {
+			l.t.Fatalf("job %s is %s before it said anything: %+v", job, s.Status, s)
+		}
+		for _, w := range words {
+			if !strings.Contains(s.Reason.Message, w) {
+				return false
+			}
+		}
+		return true
+	})
+	l.t.Logf("while it is away: %s", s.Reason.Message)
+	if l.t.Failed() {
+		return
+	}
+	if n := len(s.Timeline); n == 0 || !strings.Contains(s.Timeline[n-1].Note, words[0]) {
+		l.t.Errorf("its timeline does not say so: %+v", s.Timeline)
+	}
+}
+
+// once waits for the end of a job that lived through it: one attempt, every line once, its outputs, and its word of what happened.
+func (l *lab) once(job, word string) {
+	l.t.Helper()
+	l.until(job, trainyard.JobCompleted)
+	s := l.story(job)
+	if len(s.Attempts) != 1 {
+		l.t.Errorf("%s: %d attempts", job, len(s.Attempts))
+	}
+	files, log := l.files(job)
+	if log != lines(spoken) || files["last"] != strconv.Itoa(spoken)+"\n" || files["whole.txt"] != "whole\n" {
+		l.t.Errorf("%s: last %q, whole %q, log %q", job, files["last"], files["whole.txt"], log)
+	}
+	if word != "" && !strings.Contains(strings.Join(s.Warnings, "\n"), word) {
+		l.t.Errorf("%s: nothing of %q in its warnings %q", job, word, s.Warnings)
+	}
+}
+
+// again waits for the end of a job whose node died under its first attempt: a second one is whole, and the first one's lines are kept.
+func (l *lab) again(job, word string) {
+	l.t.Helper()
+	l.until(job, trainyard.JobCompleted)
+	s := l.story(job)
+	if len(s.Attempts) != 2 {
+		l.t.Errorf("%s: %d attempts", job, len(s.Attempts))
+	}
+	files, log := l.files(job)
+	first, second, ok := strings.Cut(log, "\n--- attempt 2; attempt 1 ended: ")
+	_, second, _ = strings.Cut(second, " ---\n")
+	first += "\n"
+	n := strings.Count(strings.TrimSpace(first), "\n") + 1
+	if !ok || n < 3 || strings.TrimSpace(first) != strings.TrimSpace(lines(n)) || second != lines(spoken) {
+		l.t.Errorf("%s: log %q", job, log)
+	}
+	if files["last"] != strconv.Itoa(spoken)+"\n" || files["whole.txt"] != "whole\n" {
+		l.t.Errorf("%s: last %q, whole %q", job, files["last"], files["whole.txt"])
+	}
+	if out := l.cli("job", "show", "-n", job, "-o", "json"); !strings.Contains(out, word) {
+		l.t.Errorf("%s does not say %q: %s", job, word, out)
+	}
+}
+
+// script runs one of the scripts of an engine.
+func script(t *testing.T, vars []string, path string, args ...string) {
+	t.Helper()
+	cmd := exec.Command(filepath.Join("..", "..", "test", "engines", path), args...)
+	cmd.Env = append(os.Environ(), vars...)
+	cmd.WaitDelay = time.Second
+	if out, err := cmd.CombinedOutput(); err != nil && !strings.Contains(err.Error(), "WaitDelay") {
+		t.Fatalf("%s %q: %v\n%s", path, args, err, out)
+	}
+}
+
+// unplugDocker stops dockerd, first one that takes its containers along, then one that leaves them alone.
+func unplugDocker(t *testing.T) {
+	t.Parallel()
+	host, dir := engineAt("TRAINYARD_TEST_DOCKER_HOST"), engineAt("TRAINYARD_TEST_DOCKER_DIR")
+	if host == "" {
+		leftOut(t, "Docker engine", `eval "$(test/engines/docker/up.sh DIR)"`)
+		return
+	}
+	dockerd := func(verb string, vars ...string) {
+		t.Helper()
+		script(t, vars, "docker/engine.sh", verb, dir, "dockerd")
+	}
+	l := newLabWith(t, "locations: [{name: local}]\n", "DOCKER_HOST="+host)
+	l.cluster("cpu-cluster", "Standard_F2s_v2", 1, 60)
+	image := []string{"environment.image=" + os.Getenv("TRAINYARD_TEST_DOCKER_IMAGE")}
+	t.Cleanup(func() { dockerd("stop"); dockerd("start") })
+
+	p := &place{lab: l, compute: "cpu-cluster", sets: image}
+	l.talks(p, "shut-down")
+	dockerd("stop")
+	l.says("shut-down", "the Docker engine does not answer")
+	dockerd("start")
+	l.again("shut-down", "the Docker engine was shut down or restarted")
+
+	dockerd("stop")
+	dockerd("start", "DOCKERD_ARGS=--live-restore")
+	l.wait("dockerd answers", func() bool { return exec.Command("docker", "-H", host, "version").Run() == nil })
+	p.compute = "local"
+	l.talks(p, "live-restore")
+	dockerd("kill")
+	l.says("live-restore", "the Docker engine does not answer")
+	l.kill()
+	l.start()
+	l.says("live-restore", "the Docker engine does not answer")
+	dockerd("start", "DOCKERD_ARGS=--live-restore")
+	l.once("live-restore", "the Docker engine does not answer")
+}
+
+// unplugSlurm kills slurmctld, then the slurmd of a job's node, then such a node whole.
+func unplugSlurm(t *testing.T) {
+	t.Parallel()
+	conf := engineAt("TRAINYARD_TEST_SLURM_CONF")
+	if conf == "" {
+		leftOut(t, "Slurm", `eval "$(test/engines/slurm/up.sh DIR)"`)
+		return
+	}
+	s := slurmParts{t, conf, filepath.Dir(filepath.Dir(conf))}
+	l := newLab(t)
+	l.cli("compute", "attach", "-n", "hpc", "--type", "slurm", "--conf", conf, "-o", "none")
+	p := &place{lab: l, compute: "hpc"}
+	t.Cleanup(func() { s.begin("slurmctld", "-D", "-f", conf) }) // one that finds another in its place ends
+
+	l.talks(p, "controller")
+	began := time.Now()
+	l.wait("slurmctld has saved its state", func() bool { // what it has not saved it forgets, and begins such a job once more
+		info, err := os.Stat(filepath.Join(s.dir, "state", "job_state"))
+		return err == nil && info.ModTime().After(began)
+	})
+	s.end("slurmctld")
+	l.says("controller", "Unable to contact slurm controller")
+	l.kill()
+	l.start()
+	s.begin("slurmctld", "-D", "-f", conf)
+	l.once("controller", "Unable to contact slurm controller")
+
+	l.talks(p, "node-daemon")
+	node := s.nodeOf(l, "node-daemon")
+	s.end("slurmd." + node)
+	l.kill()
+	l.start()
+	s.begin("slurmd", "-D", "-N", node, "-f", conf)
+	l.once("node-daemon", "")
+
+	l.talks(p, "node")
+	node = s.nodeOf(l, "node")
+	s.endNode(node)
+	s.run("scontrol", "update", "nodename="+node, "state=down", "reason=power") // as Slurm does by itself after SlurmdTimeout
+	s.begin("slurmd", "-D", "-N", node, "-f", conf)
+	s.run("scontrol", "update", "nodename="+node, "state=resume")
+	l.again("node", "node")
+}
+
+// unplugKubernetes stops the API server, then the kubelet of a job's node, for ever in the eyes of the cluster.
+func unplugKubernetes(t *testing.T) {
+	t.Parallel()
+	file := engineAt("TRAINYARD_TEST_KUBECONFIG")
+	if file == "" {
+		leftOut(t, "Kubernetes", `eval "$(test/engines/kube/up.sh DIR)"`)
+		return
+	}
+	part := func(do, name string) { t.Helper(); script(t, nil, "kube/part.sh", filepath.Dir(file), do, name) }
+	p := kubePlace(t, file)
+	l := p.lab
+
+	l.talks(p, "api-server")
+	part("stop", "apiserver")
+	l.says("api-server", "the Kubernetes API")
+	l.kill()
+	l.start()
+	part("start", "apiserver")
+	l.once("api-server", "the Kubernetes API")
+
+	l.talks(p, "kubelet")
+	part("stop", "kubelet")
+	l.kill()
+	l.start()
+	part("start", "kubelet")
+	l.once("kubelet", "")
+}
+
+// machine attaches an SSH machine to a server of its own.
+func machine(t *testing.T) (*lab, *sshtest.Machine, *place) {
+	t.Helper()
+	m := sshtest.New(t, sshtest.Options{})
+	l := newLab(t)
+	l.cli("compute", "attach", "-n", "lab-pc", "--type", "virtualmachine", "--address", m.Address, "--ssh-port", strconv.Itoa(m.Port), "--admin-username", m.User,
+		"--ssh-private-key-file", l.file("id_machine", m.Key), "-o", "none")
+	return l, m, &place{lab: l, compute: "lab-pc"}
+}
+
+// cutOffMachine ends the sessions of sshd and pulls the cable, until the node is given up.
+func cutOffMachine(t *testing.T, killed bool) {
+	t.Parallel()
+	if os.Getenv(tableVar) == "" {
+		t.Log("make targets runs it: it takes a while")
+		return
+	}
+	l, m, p := machine(t)
+	l.talks(p, "cut-off")
+	m.Run(t, `for p in /proc/[0-9]*; do [ "$p" = /proc/1 ] || { tr '\0' ' ' <$p/cmdline | grep -q ^sshd: && kill -KILL ${p#/proc/}; } 2>/dev/null; done; true`)
+	m.Cut(t)
+	l.says("cut-off", "nothing was heard of node", "for 3", "cut off")
+	if killed {
+		l.kill()
+		l.start()
+	}
+	m.Mend(t)
+	l.once("cut-off", "")
+	l.run(p, "hello", p.compute, "after")
+	l.until("after", trainyard.JobCompleted)
+}
+
+// killMachine takes the power from a machine, and gives it back.
+func killMachine(t *testing.T) {
+	t.Parallel()
+	if os.Getenv(tableVar) == "" {
+		t.Log("make targets runs it: it takes a while")
+		return
+	}
+	l, m, p := machine(t)
+	l.talks(p, "power-cut")
+	m.Off()
+	l.says("power-cut", "nothing was heard of node", "cut off")
+	m.On(t)
+	l.again("power-cut", "node")
+}

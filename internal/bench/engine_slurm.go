@@ -1,0 +1,104 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// sbatch is Slurm by itself: one `sbatch` a job. That a job is over is seen from a file that it makes, which costs Slurm nothing.
+type sbatch struct{ conf, dir string }
+
+// pilots is how many pilot nodes there are: as many as test/engines/slurm has nodes.
+const pilots = 4
+
+func openSlurm(ctx context.Context, binary string) (*contest, error) {
+	conf := os.Getenv(slurmConf)
+	config := "locations:\n  - name: local\n    approved: [all]\n  - name: pilots\n    driver: slurm\n    settings: {confPath: " + conf + "}\n"
+	s, err := startServer(ctx, binary, setup{config: config})
+	if err != nil {
+		return nil, err
+	}
+	c := &contest{plain: sbatch{conf, s.stamps()}, server: s}
+	if err := s.cli(ctx, "compute", "attach", "-n", "hpc", "--type", "slurm", "--conf", conf, "-o", "none"); err != nil {
+		return c, err
+	}
+	nodes := fmt.Sprint(pilots)
+	if err := s.cli(ctx, "compute", "create", "-n", "pilots", "--type", "amlcompute", "--size", "Standard_F2s_v2", "--location", "pilots",
+		"--min-instances", nodes, "--max-instances", nodes, "-o", "none"); err != nil {
+		return c, err
+	}
+	attached, err := s.through(ctx, "hpc", "")
+	if err != nil {
+		return c, err
+	}
+	held, err := s.through(ctx, "pilots", "")
+	c.ours = []entrant{
+		{attached, "Slurm, attached", "Slurm's own scheduling, in steps of up to a second as it is tuned here (for rate); then the start of Trainyard's program on the node, which stages the job",
+			"processor: beside `sbatch` and what Slurm does for a job, Trainyard's program is started for each"},
+		{held, "Slurm, pilot nodes", "as on any warm node: two synced commits, then a fork, with TLS in between", "as on any warm node, and one job at a time on each pilot"},
+	}
+	return c, err
+}
+
+func (b sbatch) submit(ctx context.Context, name, text string) error {
+	cmd := exec.CommandContext(ctx, "sbatch", "--parsable", "--nodes=1", "--ntasks=1", "--job-name="+name, "--chdir="+b.dir, "--output="+b.file(name)+".log")
+	cmd.Env = append(os.Environ(), "SLURM_CONF="+b.conf)
+	cmd.Stdin = strings.NewReader("#!/bin/bash\n" + text + "\n")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("sbatch: %w: %s", err, out)
+	}
+	return nil
+}
+
+func (b sbatch) file(name string) string { return filepath.Join(b.dir, name) }
+
+func (b sbatch) start(ctx context.Context, name string) (time.Duration, error) {
+	at := time.Now()
+	if err := b.submit(ctx, name, sayTime+"; : >"+b.file(name)); err != nil {
+		return 0, err
+	}
+	if err := until(ctx, func() bool { _, err := os.Stat(b.file(name)); return err == nil }); err != nil {
+		return 0, err
+	}
+	text, err := os.ReadFile(b.file(name) + ".log")
+	if err != nil {
+		return 0, err
+	}
+	began, err := stamp(string(text))
+	return began.Sub(at), err
+}
+
+func (b sbatch) many(ctx context.Context, name string, n int) (time.Duration, error) {
+	at := time.Now()
+	err := atOnce(n, func(i int) error {
+		one := fmt.Sprintf("%s-%d", name, i)
+		return b.submit(ctx, one, nothing+"; : >"+b.file(one))
+	})
+	if err != nil {
+		return 0, err
+	}
+	for i := n - 1; i >= 0; i-- {
+		err := until(ctx, func() bool { _, err := os.Stat(b.file(fmt.Sprintf("%s-%d", name, i))); return err == nil })
+		if err != nil {
+			return 0, err
+		}
+	}
+	return time.Since(at), nil
+}
+
+// until looks until something is so.
+func until(ctx context.Context, so func() bool) error {
+	for !so() {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(lookEvery):
+		}
+	}
+	return nil
+}

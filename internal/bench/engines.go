@@ -1,0 +1,229 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// engine is one that is given the same work by its own command and through Trainyard.
+type engine struct {
+	name  string // for people
+	dir   string // of its up.sh and down.sh, below test/engines
+	env   string // the variable that leads to it, as up.sh prints it
+	tune  string // NAME=VALUE for up.sh
+	plain string // what Trainyard is measured beside
+
+	starts, jobs, rounds int           // processes whose start is timed; jobs at once, and how often
+	rest                 time.Duration // after each, for what is cleared away to be gone
+	open                 func(ctx context.Context, binary string) (*contest, error)
+}
+
+// The variables that lead to engines.
+const (
+	dockerHost = "TRAINYARD_TEST_DOCKER_HOST"
+	slurmConf  = "TRAINYARD_TEST_SLURM_CONF"
+	kubeConfig = "TRAINYARD_TEST_KUBECONFIG"
+)
+
+func engines() []engine {
+	return []engine{
+		{name: "Docker", dir: "docker", env: dockerHost, plain: "`docker run --rm --network host`", starts: 20, jobs: 20, rounds: 5, rest: 200 * time.Millisecond, open: openDocker},
+		{name: "Slurm", dir: "slurm", env: slurmConf, tune: "SCHEDULER=batch_sched_delay=0,sched_min_interval=1000000", plain: "`sbatch`",
+			starts: 12, jobs: 200, rounds: 3, rest: 500 * time.Millisecond, open: openSlurm},
+		{name: "Kubernetes", dir: "kube", env: kubeConfig, plain: "a Job made through the API and watched until it is complete",
+			starts: 6, jobs: 20, rounds: 3, rest: time.Second, open: openKube},
+	}
+}
+
+// contest is an engine's own side and those that go through a server of Trainyard's.
+type contest struct {
+	server *server
+	plain  side
+	ours   []entrant
+}
+
+// entrant is a way through Trainyard. startLimit and rateLimit say what its figures depend on.
+type entrant struct {
+	side
+	name, startLimit, rateLimit string
+}
+
+// beside measures the engines that a variable leads to, and those that can be started with the scripts in folder, one after the other, so
+// that none slows another down. Engines that are not there are told by name. only, if not empty, is the one to measure.
+func beside(ctx context.Context, binary, folder, only string) (rows []pair, leftOut []string, failed error) {
+	for _, e := range engines() {
+		if only != "" && !strings.EqualFold(only, e.dir) {
+			continue
+		}
+		down, err := e.up(ctx, folder)
+		if err != nil {
+			leftOut = append(leftOut, fmt.Sprintf("%s: %v", e.name, err))
+			continue
+		}
+		all, err := e.measure(ctx, binary)
+		down()
+		rows = append(rows, all...)
+		if err != nil {
+			leftOut = append(leftOut, fmt.Sprintf("%s, broken off: %v", e.name, err))
+			failed = errors.Join(failed, fmt.Errorf("%s: %w", e.name, err))
+		}
+	}
+	return rows, leftOut, failed
+}
+
+// up has the engine be there, and returns what ends it if it was not.
+func (e *engine) up(ctx context.Context, folder string) (down func(), err error) {
+	if os.Getenv(e.env) != "" {
+		return func() {}, nil
+	}
+	lacking := fmt.Errorf("no %s is set (`eval \"$(test/engines/%s/up.sh DIR)\"` starts one and sets it)", e.env, e.dir)
+	if folder == "" {
+		return nil, lacking
+	}
+	scripts, err := filepath.Abs(filepath.Join(folder, e.dir))
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "bench-"+e.dir+"-")
+	if err != nil {
+		return nil, err
+	}
+	fmt.Fprintf(os.Stderr, "starting %s in %s\n", e.name, dir)
+	down = func() {
+		out, err := exec.Command(filepath.Join(scripts, "down.sh"), dir).CombinedOutput() // not ctx: it must go
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "end %s in %s: %v: %s\n", e.name, dir, err, out)
+		}
+		_ = os.RemoveAll(dir)
+	}
+	var words strings.Builder
+	cmd := exec.CommandContext(ctx, filepath.Join(scripts, "up.sh"), dir)
+	cmd.Env, cmd.Stderr = append(os.Environ(), e.tune), &words
+	out, err := cmd.Output()
+	if err != nil {
+		down()
+		return nil, fmt.Errorf("it could not be started here (%v): %s", err, lastLine(words.String()))
+	}
+	return down, export(string(out))
+}
+
+// export sets the variables that a script printed for a shell to set.
+func export(text string) error {
+	for line := range strings.Lines(text) {
+		if rest, ok := strings.CutPrefix(strings.TrimSpace(line), "export "); ok {
+			name, value, _ := strings.Cut(rest, "=")
+			if err := os.Setenv(name, value); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func lastLine(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	return lines[len(lines)-1]
+}
+
+// pair is a row of the table: the engine by itself, and through Trainyard.
+type pair struct {
+	through, what string
+	plain, ours   string
+	more          float64 // of the engine's own time that Trainyard takes, 1.00 being as much
+	limits        string
+}
+
+// measure gives the work to all sides in turn, so that what else goes on at the computer goes on for all.
+func (e *engine) measure(ctx context.Context, binary string) ([]pair, error) {
+	c, err := e.open(ctx, binary)
+	if c != nil {
+		defer c.server.stop()
+	}
+	if err != nil {
+		return nil, err
+	}
+	sides := []side{c.plain}
+	for _, o := range c.ours {
+		sides = append(sides, o)
+	}
+	starts, err := e.inTurn(ctx, sides, "start", e.starts+1, func(s side, name string) (time.Duration, error) { return s.start(ctx, name) })
+	if err != nil {
+		return nil, fmt.Errorf("%w; the server's log: %s", err, c.server.tail())
+	}
+	rates, err := e.inTurn(ctx, sides, "many", e.rounds, func(s side, name string) (time.Duration, error) { return s.many(ctx, name, e.jobs) })
+	if err != nil {
+		return nil, fmt.Errorf("%w; the server's log: %s", err, c.server.tail())
+	}
+	var rows []pair
+	for i, o := range c.ours {
+		a, b := starts[0], starts[i+1]
+		rows = append(rows, pair{through: o.name, what: fmt.Sprintf("submit → the user's process starts, p50 and slowest of %d", e.starts), plain: spread(a), ours: spread(b),
+			more: ratio(quantile(b, 0.5), quantile(a, 0.5)), limits: o.startLimit})
+		a, b = rates[0], rates[i+1]
+		rows = append(rows, pair{through: o.name, what: fmt.Sprintf("%d jobs of `true` at once until all are over, median of %d", e.jobs, e.rounds),
+			plain: rate(e.jobs, a), ours: rate(e.jobs, b), more: ratio(quantile(b, 0.5), quantile(a, 0.5)), limits: o.rateLimit})
+	}
+	for _, r := range rows {
+		fmt.Fprintf(os.Stderr, "%-28s %-60s %s beside %s: × %.2f\n", r.through, r.what, r.ours, r.plain, r.more)
+	}
+	return rows, nil
+}
+
+// inTurn has each side do something n times, one after the other, each round begun by another side. What is done first is for
+// warming up, and does not count.
+func (e *engine) inTurn(ctx context.Context, sides []side, what string, n int, do func(s side, name string) (time.Duration, error)) ([][]time.Duration, error) {
+	took := make([][]time.Duration, len(sides))
+	for round := range n {
+		for i := range sides {
+			at := (i + round) % len(sides)
+			d, err := do(sides[at], fmt.Sprintf("%s-%s-%d-%d", e.dir, what, at, round))
+			if err != nil {
+				return nil, fmt.Errorf("%s, side %d, round %d: %w", what, at, round, err)
+			}
+			if round > 0 || what != "start" {
+				took[at] = append(took[at], d)
+			}
+			select {
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			case <-time.After(e.rest + rand.N(e.rest)): // in step with nobody's clock
+			}
+		}
+	}
+	return took, nil
+}
+
+func spread(d []time.Duration) string { return ms(quantile(d, 0.5)) + ", " + ms(slices.Max(d)) }
+
+func rate(n int, d []time.Duration) string {
+	return fmt.Sprintf("%.1f jobs/s", float64(n)/quantile(d, 0.5).Seconds())
+}
+
+func ratio(a, b time.Duration) float64 { return float64(a) / float64(b) }
+
+// besides is the part of the page that is about engines.
+func besides(rows []pair, leftOut []string) string {
+	var b strings.Builder
+	b.WriteString("\n## Beside the engines\n\n")
+	b.WriteString("The same work on the same engine, by its own command and through Trainyard's HTTP API, in turn: the same image, the same resources, eight submitting\n" +
+		"at once. The last column but one is Trainyard's time as a part of the engine's own: up to 1.10 is what is aimed at.\n\n")
+	for _, e := range engines() {
+		fmt.Fprintf(&b, "- %s by itself: %s.\n", e.name, e.plain)
+	}
+	for _, words := range leftOut {
+		fmt.Fprintf(&b, "- Left out: %s.\n", words)
+	}
+	b.WriteString("\n| through | what | the engine by itself | Trainyard | time, Trainyard ÷ engine | what limits it |\n| --- | --- | --- | --- | --- | --- |\n")
+	for _, r := range rows {
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %.2f | %s |\n", r.through, r.what, r.plain, r.ours, r.more, r.limits)
+	}
+	return b.String()
+}

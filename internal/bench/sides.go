@@ -1,0 +1,135 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/client"
+)
+
+// side is one way to have work done on an engine: by its own command, or through Trainyard. Both are given the same work in turn.
+type side interface {
+	// start has one process run that says the time as its first act, waits until it is over, and returns how long after the submission
+	// that was.
+	start(ctx context.Context, name string) (time.Duration, error)
+	// many has n processes of `true` run, submitted at once, and returns how long it took until all were over.
+	many(ctx context.Context, name string, n int) (time.Duration, error)
+}
+
+// submitters is how many submit at once, on either side.
+const submitters = 8
+
+// The work that is given to both sides; bash knows the time without a further process.
+const (
+	sayTime = "echo $EPOCHREALTIME"
+	nothing = "true"
+)
+
+// stamp is the time that sayTime printed.
+func stamp(text string) (time.Time, error) {
+	sec, micro, ok := strings.Cut(strings.TrimSpace(text), ".")
+	s, err := strconv.ParseInt(sec, 10, 64)
+	m, err2 := strconv.ParseInt(micro, 10, 64)
+	if err = errors.Join(err, err2); !ok || err != nil {
+		return time.Time{}, fmt.Errorf("the process printed %q, and not the time: %v", text, err)
+	}
+	return time.Unix(s, m*1000), nil
+}
+
+// atOnce calls f for 0 to n-1 from all submitters, and returns the first error.
+func atOnce(n int, f func(i int) error) error {
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	errs := make([]error, submitters)
+	for w := range errs {
+		wg.Go(func() {
+			for i := next.Add(1) - 1; i < int64(n) && errs[w] == nil; i = next.Add(1) - 1 {
+				errs[w] = f(int(i))
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// ours is work that goes through Trainyard's HTTP API, to a compute of a server of its own.
+type ours struct {
+	*server
+	compute, environment string
+	clients              []*client.Client
+}
+
+// through makes the side of a compute. With an image jobs have an environment of that image.
+func (s *server) through(ctx context.Context, compute, image string) (*ours, error) {
+	o := &ours{server: s, compute: compute}
+	for range submitters {
+		c, err := s.client()
+		if err != nil {
+			return nil, err
+		}
+		o.clients = append(o.clients, c)
+	}
+	if image == "" {
+		return o, nil
+	}
+	_, err := o.clients[0].Put(ctx, map[string]any{"properties": map[string]any{"image": image}}, "environments", "bench", "versions", "1")
+	o.environment = trainyard.DefaultScope().Child("environments", "bench") + "/versions/1"
+	return o, err
+}
+
+func (o *ours) submit(ctx context.Context, c *client.Client, name, text string) error {
+	body := command(text, o.compute)
+	if o.environment != "" {
+		body["properties"].(map[string]any)["environmentId"] = o.environment
+	}
+	_, err := c.Put(ctx, body, "jobs", name)
+	return err
+}
+
+func (o *ours) start(ctx context.Context, name string) (time.Duration, error) {
+	c, at := o.clients[0], time.Now()
+	if err := o.submit(ctx, c, name, sayTime); err != nil {
+		return 0, err
+	}
+	if err := o.finished(ctx, c, name, lookEvery); err != nil {
+		return 0, err
+	}
+	run, err := c.Run(ctx, name)
+	if err != nil {
+		return 0, err
+	}
+	var text bytes.Buffer
+	if _, _, err := c.CopyLog(ctx, &text, run.Logs[run.MainLog()], 0, 0); err != nil {
+		return 0, err
+	}
+	began, err := stamp(text.String())
+	return began.Sub(at), err
+}
+
+// lookEvery is between looks whether work is over: often enough not to count, seldom enough not to slow it down.
+const lookEvery = 20 * time.Millisecond
+
+func (o *ours) many(ctx context.Context, name string, n int) (time.Duration, error) {
+	at := time.Now()
+	var turn atomic.Int64
+	err := atOnce(n, func(i int) error {
+		return o.submit(ctx, o.clients[turn.Add(1)%submitters], fmt.Sprintf("%s-%d", name, i), nothing)
+	})
+	if err != nil {
+		return 0, err
+	}
+	for i := n - 1; i >= 0; i-- { // the last is the likeliest to be last
+		if err := o.finished(ctx, o.clients[0], fmt.Sprintf("%s-%d", name, i), lookEvery); err != nil {
+			return 0, err
+		}
+	}
+	return time.Since(at), nil
+}

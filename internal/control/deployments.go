@@ -1,0 +1,575 @@
+package control
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/modelserver"
+	"github.com/trainyard/trainyard/internal/store"
+)
+
+// Bounds of a container instance, as Azure's documentation has them.
+const (
+	containerMemoryGB = 48
+	containerModel    = 1 << 30 // bytes
+	mostDeployments   = 20      // of an endpoint
+	mostInstances     = 50      // of a deployment
+)
+
+func noDeployment(endpoint, name string) error {
+	return trainyard.NotFound("endpoint %q has no deployment %q", endpoint, name)
+}
+
+func sha(text string) []byte {
+	sum := sha256.Sum256([]byte(text))
+	return sum[:]
+}
+
+// PutDeployment creates a deployment or changes one. What serves is changed only when its replacement has shown that it serves.
+func (c *Control) PutDeployment(ctx context.Context, who trainyard.User, in *trainyard.OnlineDeployment) (*trainyard.OnlineDeployment, bool, error) {
+	d := *in
+	if err := trainyard.CheckEndpointName("deployment", d.Name); err != nil {
+		return nil, false, err
+	}
+	e := c.served.endpoint(d.Endpoint)
+	if e == nil || e.Scope.Fold() != d.Scope.Fold() {
+		return nil, false, trainyard.NotFound("online endpoint %q does not exist in workspace %q; create it first: trainyard online-endpoint create --name %s", d.Endpoint, d.Scope.Workspace, d.Endpoint)
+	}
+	d.Scope, d.Endpoint = e.Scope, e.Name
+	plan, warnings, err := c.resolveDeployment(ctx, e, &d)
+	if err != nil {
+		return nil, false, err
+	}
+	c.served.verbs.Lock()
+	defer c.served.verbs.Unlock()
+	if e = c.served.endpoint(d.Endpoint); e == nil || e.Deleting {
+		return nil, false, trainyard.Conflict("endpoint %q is being deleted", d.Endpoint)
+	}
+	old := c.served.deployment(d.Endpoint, d.Name)
+	now := c.Now()
+	if old == nil && len(c.served.deploymentsOf(d.Endpoint)) >= mostDeployments {
+		return nil, false, trainyard.Conflict("endpoint %q has %d deployments, which is the most there can be; delete one first", d.Endpoint, mostDeployments)
+	}
+	if err := c.renew(&d, old, plan, who, now); err != nil {
+		return nil, false, err
+	}
+	d.Status.Warnings = warnings
+	what := "updated"
+	if old == nil {
+		what = "created"
+	}
+	err = c.Store.Update(ctx, func(tx *store.Tx) error {
+		tx.Event(c.event(d.Scope, "deployment", d.Endpoint+"/"+d.Name, what, who.Name, fmt.Sprintf("%s, %s", instances(d.Instances), d.Spec.EndpointComputeType)))
+		return putDeployment(tx, &d)
+	})
+	if err != nil {
+		return nil, false, err
+	}
+	key := deploymentKey(d.Endpoint, d.Name)
+	c.served.keepDeployment(&d)
+	c.served.forgive(key)
+	c.reconcile.Add(key)
+	c.routesChanged()
+	return c.presentDeployment(&d), old == nil, nil
+}
+
+// renew makes d what follows the old deployment: a new generation where another thing is to serve, another number where only that changed.
+func (c *Control) renew(d, old *trainyard.OnlineDeployment, plan *trainyard.ReplicaPlan, who trainyard.User, now time.Time) error {
+	d.Created, d.CreatedBy, d.Modified = now, who.Name, now
+	if old == nil {
+		d.Status = trainyard.DeploymentStatus{Generation: 1, Next: plan}
+		plan.Generation, plan.Plan.Serve.Generation = 1, 1
+		return d.MoveTo(trainyard.DeploymentCreating, trainyard.Reason{Code: "Waiting", Message: "its first replicas are being made"}, now)
+	}
+	if old.Status.State == trainyard.DeploymentDeleting {
+		return trainyard.Conflict("deployment %q is being deleted; try again when it is gone", old.Name)
+	}
+	d.Name, d.Created, d.CreatedBy, d.Status = old.Name, old.Created, old.CreatedBy, old.Status
+	newest := old.Status.Next
+	if newest == nil {
+		newest = old.Status.Live
+	}
+	failed := old.Status.State == trainyard.DeploymentFailed
+	if newest != nil && !failed && samePlan(newest, plan) {
+		to, why := trainyard.DeploymentScaling, fmt.Sprintf("going to %s", instances(d.Instances))
+		if old.Status.Next != nil || old.Instances == d.Instances {
+			to, why = old.Status.State, old.Status.Reason.Message
+		}
+		return d.MoveTo(to, trainyard.Reason{Code: "Waiting", Message: why}, now)
+	}
+	d.Status.Generation++
+	plan.Generation, plan.Plan.Serve.Generation = d.Status.Generation, d.Status.Generation
+	d.Status.Next = plan
+	return d.MoveTo(trainyard.DeploymentUpdating, trainyard.Reason{Code: "Waiting", Message: "replicas of the new specification are being made; the old ones serve until they are ready"}, now)
+}
+
+// samePlan says whether two plans make the same replicas.
+func samePlan(a, b *trainyard.ReplicaPlan) bool {
+	text := func(p *trainyard.ReplicaPlan) string {
+		n := *p
+		serve := *p.Plan.Serve
+		n.Generation, serve.Generation, n.Plan.Serve = 0, 0, &serve
+		out, err := json.Marshal(&n)
+		if err != nil {
+			return err.Error()
+		}
+		return string(out)
+	}
+	return text(a) == text(b)
+}
+
+// Deployment finds a deployment, with its replicas.
+func (c *Control) Deployment(ctx context.Context, scope trainyard.Scope, endpoint, name string) (*trainyard.OnlineDeployment, error) {
+	if _, err := c.Endpoint(ctx, scope, endpoint); err != nil {
+		return nil, err
+	}
+	d := c.served.deployment(endpoint, name)
+	if d == nil {
+		return nil, noDeployment(endpoint, name)
+	}
+	out := c.presentDeployment(d)
+	var err error
+	out.Status.Replicas, err = c.replicaStatuses(ctx, d)
+	return out, err
+}
+
+// Deployments lists an endpoint's deployments by name, with their replicas.
+func (c *Control) Deployments(ctx context.Context, scope trainyard.Scope, endpoint string) ([]*trainyard.OnlineDeployment, error) {
+	if _, err := c.Endpoint(ctx, scope, endpoint); err != nil {
+		return nil, err
+	}
+	var out []*trainyard.OnlineDeployment
+	for _, d := range c.served.deploymentsOf(endpoint) {
+		p := c.presentDeployment(d)
+		var err error
+		if p.Status.Replicas, err = c.replicaStatuses(ctx, d); err != nil {
+			return nil, err
+		}
+		out = append(out, p)
+	}
+	return out, nil
+}
+
+func (c *Control) presentDeployment(d *trainyard.OnlineDeployment) *trainyard.OnlineDeployment {
+	out := *d
+	out.Spec.ProvisioningState = string(d.Status.State)
+	out.Status.PeakMB, out.Status.OOMKills = c.served.memory(deploymentKey(d.Endpoint, d.Name))
+	return &out
+}
+
+// DeleteDeployment begins to delete a deployment that gets no traffic.
+func (c *Control) DeleteDeployment(ctx context.Context, who trainyard.User, scope trainyard.Scope, endpoint, name string) error {
+	c.served.verbs.Lock()
+	defer c.served.verbs.Unlock()
+	e := c.served.endpoint(endpoint)
+	if e == nil || e.Scope.Fold() != scope.Fold() {
+		return noEndpoint(scope, endpoint)
+	}
+	old := c.served.deployment(endpoint, name)
+	if old == nil {
+		return noDeployment(endpoint, name)
+	}
+	if share := e.Spec.Traffic[old.Name]; share > 0 {
+		return trainyard.Conflict("deployment %q has %d percent of the traffic of endpoint %q; give that to another first: trainyard online-endpoint update --name %s --traffic \"%s=0\"", old.Name, share, e.Name, e.Name, old.Name)
+	}
+	d := *old
+	if err := d.MoveTo(trainyard.DeploymentDeleting, trainyard.Reason{Code: "Deleting", Message: "its replicas are being stopped"}, c.Now()); err != nil {
+		return err
+	}
+	n := *e
+	if _, mirrored := e.Spec.MirrorTraffic[old.Name]; mirrored {
+		n.Spec.MirrorTraffic = map[string]int{}
+	}
+	err := c.Store.Update(ctx, func(tx *store.Tx) error {
+		tx.Event(c.event(scope, "deployment", d.Endpoint+"/"+d.Name, "deleted", who.Name, ""))
+		if err := putEndpoint(tx, &n); err != nil {
+			return err
+		}
+		return putDeployment(tx, &d)
+	})
+	if err != nil {
+		return err
+	}
+	c.served.keepEndpoint(&n)
+	c.served.keepDeployment(&d)
+	c.reconcile.Add(deploymentKey(endpoint, name))
+	c.routesChanged()
+	return nil
+}
+
+// resolveDeployment makes a plan of a deployment's specification: every reference followed, every default filled in. All that is wrong is
+// said at once.
+func (c *Control) resolveDeployment(ctx context.Context, e *trainyard.OnlineEndpoint, d *trainyard.OnlineDeployment) (*trainyard.ReplicaPlan, []string, error) {
+	r := &deploying{resolver: resolver{c: c, ctx: ctx, j: &trainyard.Job{Scope: d.Scope, Name: d.Name}}, e: e, d: d}
+	r.kind()
+	r.sizes()
+	comp := r.where()
+	r.j.Spec.JobType, r.j.Spec.ExperimentName = "Replica", e.Name
+	r.j.Spec.EnvironmentVariables = d.Spec.EnvironmentVariables
+	r.j.Plan = trainyard.JobPlan{Compute: r.j.Plan.Compute, Nodes: 1, Processes: 1, MaxAttempts: maxAttempts, Priority: 3}
+	if code := d.Spec.CodeConfiguration; code != nil {
+		r.j.Spec.CodeID = code.CodeID
+		r.code()
+		code.CodeID = cmp.Or(r.j.Spec.CodeID, code.CodeID)
+	}
+	r.j.Spec.EnvironmentID = d.Spec.EnvironmentID
+	r.environment(comp)
+	d.Spec.EnvironmentID = r.j.Spec.EnvironmentID
+	r.variables()
+	r.model()
+	r.limits()
+	if len(r.errs) == 0 {
+		r.serve(comp)
+	}
+	if len(r.errs) == 1 {
+		return nil, nil, &r.errs[0]
+	}
+	if len(r.errs) > 1 {
+		return nil, nil, &trainyard.Error{Code: trainyard.CodeInvalid, Message: fmt.Sprintf("deployment %q has %d errors", d.Name, len(r.errs)), Target: d.Name, Details: r.errs}
+	}
+	return &trainyard.ReplicaPlan{Spec: r.j.Spec, Plan: r.j.Plan}, r.warnings, nil
+}
+
+// deploying resolves a deployment as a job is resolved.
+type deploying struct {
+	resolver
+	e *trainyard.OnlineEndpoint
+	d *trainyard.OnlineDeployment
+
+	modelType, modelName, modelVersion, modelRoot string
+	modelKey                                      string
+	files                                         map[string][]byte // MLmodel and what stands beside it
+}
+
+// kind fills in what the deployment is, where the file leaves it to the endpoint.
+func (r *deploying) kind() {
+	s := &r.d.Spec
+	if s.EndpointComputeType == "" {
+		s.EndpointComputeType = trainyard.ServeManaged
+		if r.e.Spec.Compute != "" || s.Compute != "" {
+			s.EndpointComputeType = trainyard.ServeCompute
+		}
+	}
+	i := slices.IndexFunc(trainyard.ServeTypes, func(t string) bool { return strings.EqualFold(t, s.EndpointComputeType) })
+	if i < 0 {
+		r.fail("endpointComputeType is %q, want one of %s", s.EndpointComputeType, strings.Join(trainyard.ServeTypes, ", "))
+		return
+	}
+	s.EndpointComputeType = trainyard.ServeTypes[i]
+}
+
+// sizes checks numbers.
+func (r *deploying) sizes() {
+	d := r.d
+	if d.Instances == 0 {
+		d.Instances = 1
+	}
+	if d.Instances < 0 || d.Instances > mostInstances {
+		r.fail("instance_count is %d, want 1 to %d", d.Instances, mostInstances)
+	}
+	s := d.Spec.ScaleSettings
+	if s == nil {
+		d.Spec.ScaleSettings = &trainyard.ReplicaScaling{ScaleType: "Default"}
+		return
+	}
+	if s.ScaleType == "" || strings.EqualFold(s.ScaleType, "Default") {
+		s.ScaleType = "Default"
+		return
+	}
+	if !strings.EqualFold(s.ScaleType, "TargetUtilization") {
+		r.fail("scale_settings.type is %q, want default or target_utilization", s.ScaleType)
+		return
+	}
+	s.ScaleType = "TargetUtilization"
+	if s.MinInstances != nil && s.MaxInstances != nil && *s.MinInstances > *s.MaxInstances {
+		r.fail("scale_settings: min_instances %d is more than max_instances %d", *s.MinInstances, *s.MaxInstances)
+	}
+	if s.MinInstances != nil && (*s.MinInstances < 0 || *s.MinInstances > mostInstances) {
+		r.fail("scale_settings.min_instances is %d, want 0 to %d", *s.MinInstances, mostInstances)
+	}
+	if s.MaxInstances != nil && (*s.MaxInstances < 1 || *s.MaxInstances > mostInstances) {
+		r.fail("scale_settings.max_instances is %d, want 1 to %d", *s.MaxInstances, mostInstances)
+	}
+	if m := strings.ToLower(s.Metric); !slices.Contains([]string{"", "concurrency", "rate", "cpu", "gpu", "queue"}, m) {
+		r.fail("scale_settings.metric is %q, want concurrency, rate, cpu, gpu or queue", s.Metric)
+	}
+	if s.Target < 0 || s.TargetUtilizationPercentage < 0 || s.TargetUtilizationPercentage > 100 {
+		r.fail("scale_settings: target must be more than 0, and target_utilization_percentage 1 to 100")
+	}
+	for name, text := range map[string]string{"stable_window": s.StableWindow, "panic_window": s.PanicWindow, "scale_to_zero_after": s.ScaleToZeroAfter, "polling_interval": s.PollingInterval} {
+		if text != "" {
+			if _, err := trainyard.ParseISODuration(text); err != nil {
+				r.fail("scale_settings.%s: %v", name, err)
+			}
+		}
+	}
+	if _, err := floor(s.Schedules, 0, r.c.Now()); err != nil {
+		r.fail("scale_settings.%v", err)
+	}
+}
+
+// where finds the compute that replicas run on.
+func (r *deploying) where() *trainyard.Compute {
+	s := &r.d.Spec
+	res := &trainyard.JobResources{InstanceType: s.InstanceType}
+	r.j.Spec.Resources = res
+	switch s.EndpointComputeType {
+	case trainyard.ServeManaged:
+		if place := cmp.Or(r.d.Location, r.e.Location); place != "" {
+			res.Locations = []string{place}
+		}
+		return r.serverless()
+	case trainyard.ServeLocal, trainyard.ServeContainer:
+		r.j.Spec.ComputeID = trainyard.LocalCompute
+		comp := r.compute()
+		if comp != nil && s.EndpointComputeType == trainyard.ServeContainer && !r.c.contains(r.ctx, comp) {
+			r.fail("a container instance needs a container engine on this computer, and there is none: install Docker, or deploy with type local or managed")
+		}
+		return comp
+	}
+	r.j.Spec.ComputeID = cmp.Or(s.Compute, r.e.Spec.Compute)
+	if r.j.Spec.ComputeID == "" {
+		r.fail("a deployment of type %s needs a compute: write compute: azureml:NAME in the endpoint's or the deployment's file", s.EndpointComputeType)
+		return nil
+	}
+	comp := r.compute()
+	if comp == nil {
+		return nil
+	}
+	kube := strings.EqualFold(comp.Spec.ComputeType, "Kubernetes")
+	if s.EndpointComputeType == trainyard.ServeKubernetes && !kube {
+		r.fail("compute %s is of type %s, and the deployment is for Kubernetes; attach a cluster, or write type: attached", comp.Name, comp.Spec.ComputeType)
+		return nil
+	}
+	if kube {
+		s.EndpointComputeType = trainyard.ServeKubernetes
+	}
+	s.Compute = comp.ID()
+	return comp
+}
+
+// limits is what a replica may use, and refuses what its place does not have.
+func (r *deploying) limits() {
+	s, p := &r.d.Spec, &r.j.Plan
+	if n := s.ContainerResources; n != nil {
+		amounts := n.Limits
+		if amounts == nil {
+			amounts = n.Requests
+		}
+		if amounts != nil {
+			lim, err := amounts.Resources()
+			if err != nil {
+				r.failed(err)
+			}
+			p.Limits = lim
+		}
+	}
+	here := s.EndpointComputeType == trainyard.ServeLocal || s.EndpointComputeType == trainyard.ServeContainer
+	if !here {
+		return
+	}
+	if l := r.c.place(trainyard.DefaultLocation); s.InstanceType != "" && l != nil {
+		if size, ok := l.Size(s.InstanceType); ok {
+			if p.Limits == (trainyard.Resources{}) {
+				p.Limits = trainyard.Resources{CPUs: float64(size.VCPUs), MemoryMB: int64(size.MemoryGB * 1024), GPUs: size.GPUs}
+			}
+		}
+	}
+	switch {
+	case s.EndpointComputeType == trainyard.ServeContainer && p.Limits.GPUs > 0:
+		r.fail("a container instance has no GPU; deploy with type managed or kubernetes for one")
+	case s.EndpointComputeType == trainyard.ServeContainer && p.Limits.MemoryMB >= containerMemoryGB<<10:
+		r.fail("a container instance has less than %d GB of memory, and the deployment asks for %d GB; deploy with type managed for more", containerMemoryGB, p.Limits.MemoryMB>>10)
+	case p.Limits.GPUs > r.c.Host.GPUs:
+		has := "no GPU"
+		if r.c.Host.GPUs > 0 {
+			has = fmt.Sprintf("%d GPUs", r.c.Host.GPUs)
+		}
+		r.fail("the deployment asks for %d GPUs and this computer has %s; deploy to a location or a cluster that has them", p.Limits.GPUs, has)
+	}
+	if s.EndpointComputeType == trainyard.ServeLocal {
+		p.Limits = trainyard.Resources{} // it is for trying out: it shares this computer, as jobs on local do
+	}
+}
+
+// model finds the model's files.
+func (r *deploying) model() {
+	ref := r.d.Spec.Model
+	if ref == "" {
+		return
+	}
+	in := trainyard.TaskInput{Type: "custom_model", URI: ref, Mode: "ReadOnlyMount"}
+	switch {
+	case strings.HasPrefix(ref, "runs:/"):
+		run, rest, _ := strings.Cut(strings.TrimPrefix(ref, "runs:/"), "/")
+		in.URI = "azureml://jobs/" + run + "/outputs/artifacts/paths/" + rest
+	case !strings.Contains(ref, "://"):
+		res, err := r.asset(trainyard.KindModel, ref)
+		if err != nil {
+			r.failed(err)
+			return
+		}
+		var p struct{ ModelType, ModelURI string }
+		if err := json.Unmarshal(res.Properties, &p); err != nil {
+			r.fail("model %s is not readable: %v", ref, err)
+			return
+		}
+		r.modelName, r.modelVersion, r.modelType = res.Name, res.Version, strings.ToLower(p.ModelType)
+		r.d.Spec.Model = r.j.Scope.Child("models", res.Name, "versions", res.Version)
+		in.URI = p.ModelURI
+		if strings.HasPrefix(in.URI, "runs:/") {
+			run, rest, _ := strings.Cut(strings.TrimPrefix(in.URI, "runs:/"), "/")
+			in.URI = "azureml://jobs/" + run + "/outputs/artifacts/paths/" + rest
+		}
+	}
+	if err := r.locate(&in); err != nil {
+		r.fail("model: %v", err)
+		return
+	}
+	if in.Key == "" {
+		r.fail("model: %s is not in this server's store; register it from a local folder or a job's output", ref)
+		return
+	}
+	r.modelKey = strings.TrimRight(in.Key, "/")
+	r.modelRoot = path.Base(r.modelKey)
+	files, err := r.c.Blobs.List(r.ctx, r.modelKey)
+	if err != nil {
+		r.failed(err)
+		return
+	}
+	size, single, below := int64(0), false, 0
+	for _, f := range files {
+		if f.Key == r.modelKey {
+			single = true
+			size += f.Size
+		} else if strings.HasPrefix(f.Key, r.modelKey+"/") {
+			below++
+			size += f.Size
+		}
+	}
+	switch {
+	case !single && below == 0:
+		r.fail("model: there is nothing at %s", in.URI)
+	case r.d.Spec.EndpointComputeType == trainyard.ServeContainer && size >= containerModel:
+		r.fail("a container instance serves models of less than 1 GB, and this one is %.1f GB; deploy with type managed for more", float64(size)/(1<<30))
+	}
+	r.j.Plan.Inputs = map[string]trainyard.TaskInput{"model": {Type: modelInput(single), URI: in.URI, Key: r.modelKey, Mode: "ReadOnlyMount"}}
+	if !single {
+		r.readModel(files)
+	}
+}
+
+func modelInput(single bool) string {
+	if single {
+		return "uri_file"
+	}
+	return "custom_model"
+}
+
+// readModel fetches the few small files by which an MLflow model says what it is.
+func (r *deploying) readModel(files []trainyard.BlobInfo) {
+	r.files = map[string][]byte{}
+	for _, f := range files {
+		name := strings.TrimPrefix(f.Key, r.modelKey+"/")
+		if !slices.Contains([]string{"MLmodel", "conda.yaml", "requirements.txt"}, name) || f.Size > 1<<20 {
+			continue
+		}
+		body, _, err := r.c.Blobs.Open(r.ctx, f.Key, 0)
+		if err != nil {
+			r.failed(err)
+			return
+		}
+		data, err := io.ReadAll(io.LimitReader(body, 1<<20))
+		body.Close()
+		if err != nil {
+			r.failed(err)
+			return
+		}
+		r.files[name] = data
+	}
+	if r.modelType == "" && r.files["MLmodel"] != nil {
+		r.modelType = "mlflow_model"
+	}
+}
+
+// serve asks what a replica runs.
+func (r *deploying) serve(comp *trainyard.Compute) {
+	s, p := &r.d.Spec, &r.j.Plan
+	if s.EndpointComputeType == trainyard.ServeLocal && p.Environment != nil && p.Environment.CondaFile != "" {
+		p.Environment = plan(p.Environment.Name, p.Environment.CondaFile) // a process on this computer: quicker to try out than a container
+	}
+	contained := p.Environment != nil && (p.Environment.Image != "" || p.Environment.Context != "")
+	if s.EndpointComputeType == trainyard.ServeContainer && !contained {
+		r.fail("a container instance runs an image, and environment %s has none; write image: in it, or deploy with type local", cmp.Or(s.EnvironmentID, "(none)"))
+		return
+	}
+	req := modelserver.Request{ModelName: r.modelName, ModelVersion: r.modelVersion, ModelType: cmp.Or(r.modelType, "custom_model"), ModelRoot: r.modelRoot,
+		HasModel: r.modelKey != "", Environment: p.Environment, Contained: contained, ModelMountPath: s.ModelMountPath,
+		MLmodel: r.files["MLmodel"], ModelConda: r.files["conda.yaml"], ModelRequirements: r.files["requirements.txt"],
+		Env: s.EnvironmentVariables, Spec: s, InferenceRoutes: r.routes()}
+	if s.CodeConfiguration != nil {
+		req.ScoringScript = s.CodeConfiguration.ScoringScript
+	}
+	made, err := modelserver.Make(req)
+	if err != nil {
+		r.failed(err)
+		return
+	}
+	for _, w := range made.Warnings {
+		r.warn("%s", w)
+	}
+	r.j.Spec.Command = made.Command
+	r.j.Spec.EnvironmentVariables = made.Env
+	p.Environment = made.Environment
+	if made.Code != "" {
+		p.CodeKey, p.CodeHash = serverCode(), modelserver.Hash()
+	}
+	serve := made.Serve
+	serve.Endpoint, serve.Deployment = r.e.Name, r.d.Name
+	p.Serve = &serve
+}
+
+// routes are the environment's own routes and ports, of an image that serves by itself.
+func (r *deploying) routes() *modelserver.Routes {
+	ref := r.d.Spec.EnvironmentID
+	if ref == "" || !strings.Contains(ref, "/environments/") {
+		return nil
+	}
+	res, err := r.asset(trainyard.KindEnvironment, ref)
+	if err != nil {
+		return nil // said when the environment was resolved
+	}
+	var p struct {
+		InferenceConfig *modelserver.Routes `json:"inferenceConfig"`
+	}
+	if err := json.Unmarshal(res.Properties, &p); err != nil {
+		r.fail("environment %s: its inference_config is not readable: %v", res.Name, err)
+	}
+	return p.InferenceConfig
+}
+
+// serverCode is where the code of model servers is among snapshots.
+func serverCode() string { return "codes/modelserver-" + modelserver.Hash() }
+
+// putServerCode stores the code of model servers, so that it reaches nodes as any snapshot does.
+func (c *Control) putServerCode(ctx context.Context) error {
+	have, err := c.Blobs.List(ctx, serverCode()+"/")
+	if err != nil || len(have) == len(modelserver.Files()) {
+		return err
+	}
+	for name, data := range modelserver.Files() {
+		if err := c.Blobs.Put(ctx, serverCode()+"/"+name, strings.NewReader(string(data))); err != nil {
+			return fmt.Errorf("store the code of model servers: %w", err)
+		}
+	}
+	return nil
+}

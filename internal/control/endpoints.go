@@ -1,0 +1,360 @@
+package control
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/store"
+)
+
+// tokenLife is how long a token for calling an endpoint is good.
+const tokenLife = time.Hour
+
+// PutEndpoint creates an endpoint or changes one: its traffic, who may call it, tags. Names are unique in a server, as Azure's are in a
+// region, because callers reach an endpoint by its name alone.
+func (c *Control) PutEndpoint(ctx context.Context, who trainyard.User, in *trainyard.OnlineEndpoint) (*trainyard.OnlineEndpoint, bool, error) {
+	e := *in
+	if err := trainyard.CheckEndpointName("endpoint", e.Name); err != nil {
+		return nil, false, err
+	}
+	if err := c.admitEndpoint(ctx, &e); err != nil {
+		return nil, false, err
+	}
+	c.served.verbs.Lock()
+	defer c.served.verbs.Unlock()
+	old := c.served.endpoint(e.Name)
+	now := c.Now()
+	e.Created, e.CreatedBy, e.Modified, e.Deleting = now, who.Name, now, false
+	created := old == nil
+	if !created {
+		switch {
+		case old.Scope.Fold() != e.Scope.Fold():
+			return nil, false, trainyard.Conflict("an endpoint %q is there already, in another workspace; its name is part of its address, so choose another", old.Name)
+		case old.Deleting:
+			return nil, false, trainyard.Conflict("endpoint %q is being deleted; try again when it is gone", old.Name)
+		}
+		e.Scope, e.Name, e.Created, e.CreatedBy, e.Location = old.Scope, old.Name, old.Created, old.CreatedBy, cmp.Or(e.Location, old.Location)
+		e.Keys = given(&e, old.Keys)
+	} else {
+		e.Keys = given(&e, trainyard.EndpointKeys{Primary: newKey(), Secondary: newKey()})
+	}
+	if err := c.served.checkTraffic(&e); err != nil {
+		return nil, false, err
+	}
+	what := "updated"
+	if created {
+		what = "created"
+	}
+	err := c.Store.Update(ctx, func(tx *store.Tx) error {
+		if _, err := tx.Resource(e.Scope, trainyard.KindWorkspace, e.Scope.Workspace, ""); err != nil {
+			return err
+		}
+		tx.Event(c.event(e.Scope, "endpoint", e.Name, what, who.Name, sayTraffic(e.Spec.Traffic)))
+		return putEndpoint(tx, &e)
+	})
+	if err != nil {
+		return nil, false, err
+	}
+	c.served.keepEndpoint(&e)
+	c.routesChanged()
+	return c.presentEndpoint(&e), created, nil
+}
+
+// admitEndpoint checks what does not depend on what is there.
+func (c *Control) admitEndpoint(ctx context.Context, e *trainyard.OnlineEndpoint) error {
+	s := &e.Spec
+	modes := []string{trainyard.AuthKey, trainyard.AuthAMLToken, trainyard.AuthAADToken}
+	if s.AuthMode == "" {
+		s.AuthMode = trainyard.AuthKey
+	}
+	i := slices.IndexFunc(modes, func(m string) bool { return strings.EqualFold(m, s.AuthMode) })
+	if i < 0 {
+		return trainyard.Invalid("endpoint %q: auth_mode is %q, want key, aml_token or aad_token", e.Name, s.AuthMode)
+	}
+	s.AuthMode = modes[i]
+	if s.Compute != "" {
+		comp, err := c.namedCompute(ctx, e.Scope, s.Compute)
+		if err != nil {
+			return err
+		}
+		s.Compute = comp.ID()
+	}
+	s.ScoringURI, s.SwaggerURI, s.ProvisioningState = "", "", ""
+	if s.Traffic == nil {
+		s.Traffic = map[string]int{}
+	}
+	if s.MirrorTraffic == nil {
+		s.MirrorTraffic = map[string]int{}
+	}
+	return nil
+}
+
+// namedCompute follows any spelling of a reference to a compute.
+func (c *Control) namedCompute(ctx context.Context, scope trainyard.Scope, ref string) (*trainyard.Compute, error) {
+	r := &resolver{c: c, ctx: ctx, j: &trainyard.Job{Scope: scope, Spec: trainyard.JobSpec{ComputeID: ref}}}
+	comp := r.compute()
+	if comp == nil && len(r.errs) > 0 {
+		return nil, &r.errs[0]
+	}
+	return comp, nil
+}
+
+// given takes keys that the caller chose out of the properties; the others stay.
+func given(e *trainyard.OnlineEndpoint, keys trainyard.EndpointKeys) trainyard.EndpointKeys {
+	var own trainyard.EndpointKeys
+	if raw, there := e.Spec.Extra["keys"]; there {
+		_ = json.Unmarshal(raw, &own)
+		e.Spec.Extra = maps.Clone(e.Spec.Extra)
+		delete(e.Spec.Extra, "keys")
+	}
+	return trainyard.EndpointKeys{Primary: cmp.Or(own.Primary, keys.Primary), Secondary: cmp.Or(own.Secondary, keys.Secondary)}
+}
+
+// newKey is 256 bits of chance.
+func newKey() string {
+	var b [32]byte
+	rand.Read(b[:])
+	return base64.RawURLEncoding.EncodeToString(b[:])
+}
+
+// Endpoint finds an endpoint.
+func (c *Control) Endpoint(_ context.Context, scope trainyard.Scope, name string) (*trainyard.OnlineEndpoint, error) {
+	e := c.served.endpoint(name)
+	if e == nil || e.Scope.Fold() != scope.Fold() {
+		return nil, noEndpoint(scope, name)
+	}
+	return c.presentEndpoint(e), nil
+}
+
+func noEndpoint(scope trainyard.Scope, name string) error {
+	return trainyard.NotFound("online endpoint %q does not exist in workspace %q", name, scope.Workspace)
+}
+
+// Endpoints lists a workspace's endpoints by name.
+func (c *Control) Endpoints(_ context.Context, scope trainyard.Scope) ([]*trainyard.OnlineEndpoint, error) {
+	var out []*trainyard.OnlineEndpoint
+	for _, e := range c.served.allEndpoints() {
+		if e.Scope.Fold() == scope.Fold() {
+			out = append(out, c.presentEndpoint(e))
+		}
+	}
+	return out, nil
+}
+
+// presentEndpoint fills in what follows from where the gateway is.
+func (c *Control) presentEndpoint(e *trainyard.OnlineEndpoint) *trainyard.OnlineEndpoint {
+	out := *e
+	base := c.Gateway() + "/endpoints/" + e.Name
+	out.Spec.ScoringURI, out.Spec.SwaggerURI, out.Spec.ProvisioningState = base+"/score", base+"/swagger.json", "Succeeded"
+	if e.Deleting {
+		out.Spec.ProvisioningState = "Deleting"
+	}
+	return &out
+}
+
+// DeleteEndpoint begins to delete an endpoint and its deployments: it answers no more, and is gone when its replicas are.
+func (c *Control) DeleteEndpoint(ctx context.Context, who trainyard.User, scope trainyard.Scope, name string) error {
+	c.served.verbs.Lock()
+	defer c.served.verbs.Unlock()
+	old := c.served.endpoint(name)
+	if old == nil || old.Scope.Fold() != scope.Fold() {
+		return noEndpoint(scope, name)
+	}
+	e := *old
+	e.Deleting = true
+	e.Spec.Traffic, e.Spec.MirrorTraffic = map[string]int{}, map[string]int{}
+	var gone []*trainyard.OnlineDeployment
+	for _, d := range c.served.deploymentsOf(name) {
+		n := *d
+		if err := n.MoveTo(trainyard.DeploymentDeleting, trainyard.Reason{Code: "Deleting", Message: "its endpoint is being deleted; its replicas are being stopped"}, c.Now()); err != nil {
+			return err
+		}
+		gone = append(gone, &n)
+	}
+	err := c.Store.Update(ctx, func(tx *store.Tx) error {
+		tx.Event(c.event(scope, "endpoint", e.Name, "deleted", who.Name, ""))
+		if len(gone) == 0 {
+			return tx.DeleteResource(e.Scope, trainyard.KindOnlineEndpoint, e.Name, "")
+		}
+		for _, d := range gone {
+			if err := putDeployment(tx, d); err != nil {
+				return err
+			}
+		}
+		return putEndpoint(tx, &e)
+	})
+	if err != nil {
+		return err
+	}
+	if len(gone) == 0 {
+		c.served.dropEndpoint(e.Name)
+	} else {
+		c.served.keepEndpoint(&e)
+	}
+	for _, d := range gone {
+		c.served.keepDeployment(d)
+		c.reconcile.Add(deploymentKey(d.Endpoint, d.Name))
+	}
+	c.routesChanged()
+	return nil
+}
+
+// EndpointKeys are an endpoint's keys. An endpoint that takes tokens has none to show.
+func (c *Control) EndpointKeys(_ context.Context, _ trainyard.User, scope trainyard.Scope, name string) (trainyard.EndpointKeys, error) {
+	e := c.served.endpoint(name)
+	switch {
+	case e == nil || e.Scope.Fold() != scope.Fold():
+		return trainyard.EndpointKeys{}, noEndpoint(scope, name)
+	case e.Spec.AuthMode != trainyard.AuthKey:
+		return trainyard.EndpointKeys{}, trainyard.Conflict("endpoint %q is called with tokens (auth_mode %s), not with keys; ask for a token", e.Name, e.Spec.AuthMode)
+	}
+	return e.Keys, nil
+}
+
+// RegenerateKey replaces the primary or the secondary key by value, or by a new one when value is empty.
+func (c *Control) RegenerateKey(ctx context.Context, who trainyard.User, scope trainyard.Scope, name, key, value string) error {
+	c.served.verbs.Lock()
+	defer c.served.verbs.Unlock()
+	old := c.served.endpoint(name)
+	if old == nil || old.Scope.Fold() != scope.Fold() {
+		return noEndpoint(scope, name)
+	}
+	e := *old
+	switch value = cmp.Or(value, newKey()); {
+	case strings.EqualFold(key, "Primary"):
+		e.Keys.Primary = value
+	case strings.EqualFold(key, "Secondary"):
+		e.Keys.Secondary = value
+	default:
+		return trainyard.Invalid("an endpoint has a Primary and a Secondary key, no %q", key)
+	}
+	err := c.Store.Update(ctx, func(tx *store.Tx) error {
+		tx.Event(c.event(scope, "endpoint", e.Name, "key regenerated", who.Name, strings.ToLower(key)))
+		return putEndpoint(tx, &e)
+	})
+	if err == nil {
+		c.served.keepEndpoint(&e)
+		c.routesChanged()
+	}
+	return err
+}
+
+// EndpointToken makes a token with which the endpoint can be called for an hour.
+func (c *Control) EndpointToken(_ context.Context, who trainyard.User, scope trainyard.Scope, name string) (trainyard.EndpointToken, error) {
+	e := c.served.endpoint(name)
+	if e == nil || e.Scope.Fold() != scope.Fold() {
+		return trainyard.EndpointToken{}, noEndpoint(scope, name)
+	}
+	if e.Spec.AuthMode == trainyard.AuthKey {
+		return trainyard.EndpointToken{}, trainyard.Conflict("endpoint %q is called with keys (auth_mode key), not with tokens; ask for its keys", e.Name)
+	}
+	caller := trainyard.User{Name: who.Name + " for endpoint " + e.Name, Role: trainyard.RoleCaller, Scope: e.Scope, Endpoint: e.Name}
+	token, err := c.Tokens.Mint(caller, "endpoint", tokenLife)
+	now := c.Now()
+	return trainyard.EndpointToken{AccessToken: token, TokenType: "Bearer", ExpiryTime: now.Add(tokenLife).Unix(), RefreshAfter: now.Add(tokenLife / 2).Unix()}, err
+}
+
+// CheckToken says until when a token that was sent to an endpoint may be taken as good without asking again. A user of the workspace calls
+// its endpoints with the token that the user has.
+func (c *Control) CheckToken(_ context.Context, endpoint, token string) (time.Time, error) {
+	e := c.served.endpoint(endpoint)
+	if e == nil {
+		return time.Time{}, trainyard.NotFound("online endpoint %q does not exist", endpoint)
+	}
+	who, err := c.Tokens.Check(token)
+	if err != nil {
+		return time.Time{}, err
+	}
+	good := who.Role == trainyard.RoleAdmin || who.Role == trainyard.RoleReader || who.Role == trainyard.RoleJob
+	if good && who.Scope != (trainyard.Scope{}) {
+		good = who.Scope.Fold() == e.Scope.Fold()
+	}
+	if who.Role == trainyard.RoleCaller {
+		good = strings.EqualFold(who.Endpoint, e.Name) && who.Scope.Fold() == e.Scope.Fold()
+	}
+	if !good {
+		return time.Time{}, trainyard.Errorf(trainyard.CodeForbidden, "this token is not one for endpoint %q", e.Name)
+	}
+	return c.Now().Add(time.Minute), nil
+}
+
+// checkTraffic checks percentages against the deployments that there are. Callers hold verbs.
+func (s *served) checkTraffic(e *trainyard.OnlineEndpoint) error {
+	there := map[string]string{}
+	for _, d := range s.deploymentsOf(e.Name) {
+		there[strings.ToLower(d.Name)] = d.Name
+	}
+	clean := func(what string, in map[string]int, most int) (map[string]int, int, error) {
+		out, sum := map[string]int{}, 0
+		for _, name := range slices.Sorted(maps.Keys(in)) {
+			share := in[name]
+			if share == 0 {
+				continue // no traffic is no entry
+			}
+			full, ok := there[strings.ToLower(name)]
+			switch {
+			case !ok:
+				return nil, 0, trainyard.Invalid("%s names deployment %q, which endpoint %q does not have; it has: %s", what, name, e.Name, names(there))
+			case share < 0 || share > most:
+				return nil, 0, trainyard.Invalid("%s gives deployment %s %d percent, want 0 to %d", what, full, share, most)
+			}
+			out[full] = share
+			sum += share
+		}
+		return out, sum, nil
+	}
+	traffic, sum, err := clean("traffic", e.Spec.Traffic, 100)
+	if err != nil {
+		return err
+	}
+	if sum != 0 && sum != 100 {
+		return trainyard.Invalid("traffic of endpoint %q comes to %d percent (%s); it must come to 100, or to 0 for none", e.Name, sum, sayTraffic(traffic))
+	}
+	mirror, _, err := clean("mirror_traffic", e.Spec.MirrorTraffic, 50)
+	if err != nil {
+		return err
+	}
+	if len(mirror) > 1 {
+		return trainyard.Invalid("mirror_traffic names %d deployments (%s); one can be mirrored to", len(mirror), names(mirror))
+	}
+	for name := range mirror {
+		if traffic[name] > 0 {
+			return trainyard.Invalid("deployment %s has live traffic and mirrored traffic; it can have one of them", name)
+		}
+	}
+	e.Spec.Traffic, e.Spec.MirrorTraffic = traffic, mirror
+	return nil
+}
+
+func sayTraffic(t map[string]int) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(t)) {
+		parts = append(parts, fmt.Sprintf("%s=%d", name, t[name]))
+	}
+	if len(parts) == 0 {
+		return "no traffic"
+	}
+	return strings.Join(parts, " ")
+}
+
+// Gateways is control as gateways see it.
+type Gateways struct{ *Control }
+
+// Report takes what a gateway counted.
+func (g Gateways) Report(ctx context.Context, r trainyard.GatewayReport) error {
+	return g.GatewayReport(ctx, r)
+}
+
+// Collect appends rows, JSON lines, to what is kept of an endpoint's requests or responses.
+func (g Gateways) Collect(ctx context.Context, endpoint, deployment, collection string, rows []byte) error {
+	return g.collect(ctx, endpoint, deployment, collection, rows)
+}

@@ -1,0 +1,92 @@
+package control
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/store"
+)
+
+// quiet is how long a node's agent may be silent before those who look at its jobs are told.
+const quiet = 3 * renew
+
+// codeSilent is of a live job with a node that nothing is heard of.
+const codeSilent = "NodeSilent"
+
+// silence is why what is known of a live job may be old: a node of it that was not heard of. ok is false if all speak.
+func (c *Control) silence(ctx context.Context, j *trainyard.Job) (why string, ok bool) {
+	a := j.Status.Current()
+	if a == nil || !a.Ended.IsZero() || j.Status.State.Terminal() {
+		return "", false
+	}
+	for i := range a.Tasks {
+		t := &a.Tasks[i]
+		if t.State == trainyard.TaskEnded {
+			continue
+		}
+		c.mu.Lock()
+		last, note := c.seen[t.Node], c.remarks[t.Node]
+		c.mu.Unlock()
+		if for_ := c.Now().Sub(last); !last.IsZero() && for_ > quiet {
+			text := fmt.Sprintf("nothing was heard of node %s for %s", t.Node, for_.Round(time.Second))
+			if note != "" {
+				text += " (" + note + ")"
+			}
+			return text + c.whatThen(ctx, j), true
+		}
+	}
+	return "", false
+}
+
+// whatThen is what becomes of a job whose node is silent.
+func (c *Control) whatThen(ctx context.Context, j *trainyard.Job) string {
+	comp, err := c.Store.Compute(ctx, trainyard.MakeComputeKey(j.Scope, j.Plan.Compute))
+	switch {
+	case err != nil:
+		return ""
+	case comp.Elastic():
+		return fmt.Sprintf("; after %s the node is ended and the job goes to another", expire)
+	case len(comp.Errors) > 0:
+		return "; compute " + comp.Name + ": " + strings.Join(comp.Errors, "; ")
+	}
+	return "; what it runs goes on, and the node is waited for"
+}
+
+// remark keeps what a fleet says of its machines, for those who ask why a node is silent.
+func (c *Control) remark(machines []trainyard.Machine) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, m := range machines {
+		if m.Note == "" {
+			delete(c.remarks, m.ID)
+		} else {
+			c.remarks[m.ID] = m.Note
+		}
+	}
+}
+
+// noteUnseen writes down, on a job, that the engine which runs it does not answer, and when it does again for how long it did not.
+func (c *Control) noteUnseen(tx *store.Tx, j *trainyard.Job, was trainyard.Reason) {
+	now := j.Status.Reason
+	switch {
+	case now.Code == was.Code:
+	case now.Code == codeUnseen:
+		tx.Event(c.event(j.Scope, "job", j.Name, "engine away", "", now.Message))
+	case was.Code == codeUnseen:
+		tx.Event(c.event(j.Scope, "job", j.Name, "engine back", "", now.Message))
+		j.Status.Warnings = trainyard.Warn(j.Status.Warnings, fmt.Sprintf("from %s to %s %s",
+			was.Since.UTC().Format(time.TimeOnly), c.Now().UTC().Format(time.TimeOnly+" MST"), was.Message))
+	}
+}
+
+// noteSilence writes down, on the jobs of a node that is given up, that nothing is heard of it.
+func (c *Control) noteSilence(tx *store.Tx, id trainyard.NodeID, why string) {
+	for _, ref := range tx.NodeTasks(id) {
+		if ref.Task().State != trainyard.TaskEnded {
+			tx.Event(c.event(ref.Job.Scope, "job", ref.Job.Name, "node silent", "", fmt.Sprintf("node %s: %s", id, why)))
+		}
+	}
+}

@@ -1,0 +1,445 @@
+package gateway_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/gateway"
+)
+
+func TestReplicasThatDieUnderLoadFailNoRequest(t *testing.T) {
+	slow := func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			panic(http.ErrAbortHandler)
+		}
+		select {
+		case <-time.After(time.Millisecond):
+		case <-r.Context().Done():
+		}
+		sum := sha256.Sum256(body)
+		w.Header().Set("Content-Length", "64")
+		_ = http.NewResponseController(w).Flush() // the head goes alone, as many a server sends it
+		_, _ = io.WriteString(w, hex.EncodeToString(sum[:]))
+	}
+	start := func() *httptest.Server { return httptest.NewServer(http.HandlerFunc(slow)) }
+	kill := func(s *httptest.Server) { // as kill -9 does: connections are reset with requests under way
+		_ = s.Listener.Close()
+		s.CloseClientConnections()
+		go s.Close()
+	}
+	a, b := start(), start()
+	r := run(t, newSource(endpoint(deployment("blue", address(a), address(b)))))
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	var failed, done atomic.Int64
+	for i := range 8 {
+		wg.Go(func() {
+			for j := 0; ; j++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				text := strings.Repeat("x", (i*j*1013)%200_000+1)
+				sum := sha256.Sum256([]byte(text))
+				want := hex.EncodeToString(sum[:])
+				req := r.request("POST", "/endpoints/iris/score", text)
+				if j%4 == 0 {
+					req.ContentLength = -1
+				}
+				res, err := client.Do(req)
+				if err != nil {
+					failed.Add(1)
+					t.Errorf("request failed: %v", err)
+					continue
+				}
+				got, err := io.ReadAll(res.Body)
+				_ = res.Body.Close()
+				if err != nil || res.StatusCode != 200 || string(got) != want {
+					failed.Add(1)
+					t.Errorf("%d %.200s %v", res.StatusCode, got, err)
+				}
+				done.Add(1)
+			}
+		})
+	}
+	for round := range 20 {
+		n := done.Load()
+		r.until("requests are answered", func() bool { return done.Load() >= n+40 })
+		kill(a)
+		r.until("requests are answered beside a dead replica", func() bool { return done.Load() >= n+80 })
+		a = start()
+		if round%5 == 4 { // both go at once, and the server hears of it later
+			kill(b)
+			kill(a)
+			a, b = start(), start()
+		}
+		r.set(endpoint(deployment("blue", address(a), address(b))))
+	}
+	close(stop)
+	wg.Wait()
+	if failed.Load() > 0 || done.Load() == 0 {
+		t.Errorf("%d of %d requests failed", failed.Load(), done.Load())
+	}
+	if r.stats("blue").Retries == 0 {
+		t.Error("no request was sent again: nothing was tested")
+	}
+	kill(a)
+	kill(b)
+}
+
+func TestARollingUpdateLetsRequestsUnderWayEnd(t *testing.T) {
+	begun, release := make(chan struct{}), make(chan struct{})
+	old := replica(t, func(w http.ResponseWriter, r *http.Request) {
+		begun <- struct{}{}
+		<-release
+		_, _ = io.WriteString(w, "old")
+	})
+	young := replica(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, "new") })
+	r := run(t, newSource(endpoint(deployment("blue", address(old)))))
+	first := make(chan reply, 1)
+	go func() { first <- r.score("{}") }()
+	<-begun
+	r.set(endpoint(deployment("blue", address(young))))
+	for range 5 {
+		if res := r.score("{}"); res.text != "new" {
+			t.Fatalf("after the change: %q", res.text)
+		}
+	}
+	close(release)
+	if res := <-first; res.text != "old" {
+		t.Errorf("the request under way got %d %q", res.StatusCode, res.text)
+	}
+}
+
+func TestAFullDeploymentSays429(t *testing.T) {
+	release := make(chan struct{})
+	model := replica(t, func(w http.ResponseWriter, r *http.Request) { <-release })
+	d := deployment("blue", address(model))
+	d.Concurrency = 2
+	kube := deployment("pod", address(model))
+	kube.Concurrency, kube.Queue, kube.Kubernetes = 1, time.Millisecond, true
+	r := run(t, newSource(endpoint(d, kube)))
+	got := make(chan int, 4)
+	for range 4 {
+		go func() { got <- r.score("{}").StatusCode }()
+	}
+	r.until("two run and two wait", func() bool { s := r.stats("blue"); return s.InFlight == 2 && s.Queued == 2 })
+	if res := r.score("{}"); res.StatusCode != 429 || res.Header.Get("Retry-After") == "" {
+		t.Errorf("the fifth: %d %s", res.StatusCode, res.text)
+	}
+	go func() { got <- r.score("{}", "azureml-model-deployment", "pod").StatusCode }()
+	r.until("the pod is busy", func() bool { return r.stats("pod").InFlight == 1 })
+	if res := r.score("{}", "azureml-model-deployment", "pod"); res.StatusCode != 503 || !strings.Contains(res.text, "longest wait of 1ms") {
+		t.Errorf("a pod that stays busy: %d %s", res.StatusCode, res.text)
+	}
+	close(release)
+	for range 5 {
+		if code := <-got; code != 200 {
+			t.Errorf("one that waited: %d", code)
+		}
+	}
+	r.until("reports tell of it", func() bool {
+		r.src.mu.Lock()
+		defer r.src.mu.Unlock()
+		var queued float64
+		for _, rep := range r.src.reports {
+			for _, c := range rep.Deployments {
+				queued += c.Queued
+			}
+		}
+		return queued > 0
+	})
+}
+
+func TestAModelThatTakesTooLongIsA408(t *testing.T) {
+	ended := make(chan struct{}, 2)
+	model := replica(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		<-r.Context().Done()
+		ended <- struct{}{}
+	})
+	d, pod := deployment("blue", address(model)), deployment("pod", address(model))
+	d.Timeout, pod.Timeout, pod.Kubernetes = 50*time.Millisecond, 50*time.Millisecond, true
+	r := run(t, newSource(endpoint(d, pod)))
+	if res := r.score("{}"); res.StatusCode != 408 || !strings.Contains(res.text, "50ms") {
+		t.Errorf("%d %s", res.StatusCode, res.text)
+	}
+	<-ended
+	if res := r.score(strings.Repeat("x", 100_000), "azureml-model-deployment", "pod"); res.StatusCode != 504 {
+		t.Errorf("a pod: %d %s", res.StatusCode, res.text)
+	}
+	<-ended
+	r.idle("blue")
+}
+
+func TestRequestsAreHeldWhileTheFirstReplicaComes(t *testing.T) {
+	model := replica(t, echo)
+	asleep := deployment("blue")
+	asleep.Wakes, asleep.Queue, asleep.Timeout, asleep.Progress = true, time.Millisecond, time.Second, "starting a node"
+	r := run(t, newSource(endpoint(asleep)))
+	got := make(chan reply, 5)
+	for range 5 {
+		go func() { got <- r.score("hello") }()
+	}
+	_, in := r.raw(string(rawScore("noted", "x-trainyard-progress: true\r\n")))
+	for _, want := range []string{"starting a node", "loading the model"} {
+		res, err := http.ReadResponse(in, nil)
+		if err != nil || res.StatusCode != 102 || res.Header.Get("x-trainyard-progress") != want {
+			t.Fatalf("%v, %v; want 102 with %q", res, err, want)
+		}
+		asleep.Progress = "loading the model"
+		r.set(endpoint(asleep))
+	}
+	r.until("the server hears that six are held", func() bool {
+		r.src.mu.Lock()
+		defer r.src.mu.Unlock()
+		for _, rep := range r.src.reports {
+			if len(rep.Deployments) == 1 && rep.Deployments[0].Held == 6 {
+				return true
+			}
+		}
+		return false
+	})
+	awake := asleep
+	awake.Replicas, awake.Concurrency = deployment("blue", address(model)).Replicas, 1
+	r.set(endpoint(awake))
+	for range 5 {
+		if res := <-got; res.StatusCode != 200 || res.text != "hello" || res.Header.Get("x-trainyard-waited-ms") == "" {
+			t.Errorf("a held request got %d %s %v", res.StatusCode, res.text, res.Header)
+		}
+	}
+	if res, err := http.ReadResponse(in, nil); err != nil || res.StatusCode != 200 {
+		t.Errorf("the one with notes got %v, %v", res, err)
+	}
+}
+
+func TestHeldRequestsAreBoundedAndToldWhenNothingCanCome(t *testing.T) {
+	asleep := deployment("blue")
+	asleep.Wakes = true
+	r := run(t, newSource(endpoint(asleep)), func(c *gateway.Config) { c.MaxHeld = 1 })
+	got := make(chan reply, 1)
+	go func() { got <- r.score("{}") }()
+	r.until("one is held", func() bool { return r.stats("blue").Held == 1 })
+	if res := r.score("{}"); res.StatusCode != 429 {
+		t.Errorf("one too many: %d %s", res.StatusCode, res.text)
+	}
+	asleep.Failed = "the image is not there"
+	r.set(endpoint(asleep))
+	if res := <-got; res.StatusCode != 424 || !strings.Contains(res.text, "the image is not there") {
+		t.Errorf("the held one: %d %s", res.StatusCode, res.text)
+	}
+	asleep.Failed, asleep.Hold = "", 10*time.Millisecond
+	r.set(endpoint(asleep))
+	if res := r.score("{}"); res.StatusCode != 503 {
+		t.Errorf("held for too long: %d %s", res.StatusCode, res.text)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	asleep.Hold = time.Minute
+	r.set(endpoint(asleep))
+	go func() {
+		if res, err := client.Do(r.request("POST", "/endpoints/iris/score", "{}").WithContext(ctx)); err == nil {
+			_ = res.Body.Close()
+		}
+	}()
+	r.until("one is held", func() bool { return r.stats("blue").Held == 1 })
+	cancel()
+	r.idle("blue")
+}
+
+func TestScalingToZeroAndBackFailsNoRequest(t *testing.T) {
+	model := replica(t, echo)
+	asleep := deployment("blue")
+	asleep.Wakes = true
+	awake := deployment("blue", address(model))
+	awake.Wakes = true
+	r := run(t, newSource(endpoint(asleep)))
+	for range 100 {
+		got := make(chan reply, 3)
+		for range 3 {
+			go func() { got <- r.score("{}") }()
+		}
+		r.set(endpoint(awake))
+		r.set(endpoint(asleep))
+		r.set(endpoint(awake))
+		for range 3 {
+			if res := <-got; res.StatusCode != 200 {
+				t.Fatalf("%d %s", res.StatusCode, res.text)
+			}
+		}
+		r.set(endpoint(asleep))
+	}
+}
+
+func TestARequestThatEndsEveryReplicaIsNotSentForEver(t *testing.T) {
+	var times atomic.Int64
+	die := func(w http.ResponseWriter, r *http.Request) {
+		times.Add(1)
+		panic(http.ErrAbortHandler)
+	}
+	r := run(t, newSource(endpoint(deployment("blue", address(replica(t, die)), address(replica(t, die))))))
+	if res := r.score("{}"); res.StatusCode != 424 || !strings.Contains(res.text, "three replicas were lost") {
+		t.Errorf("%d %s", res.StatusCode, res.text)
+	}
+	if n := times.Load(); n != 3 {
+		t.Errorf("it was sent %d times", n)
+	}
+}
+
+func TestALargeBodyThatHasPassedIsNotSentAgain(t *testing.T) {
+	model := replica(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.CopyN(io.Discard, r.Body, 2<<20)
+		panic(http.ErrAbortHandler)
+	})
+	r := run(t, newSource(endpoint(deployment("blue", address(model)))))
+	nc, in := r.raw("POST /endpoints/iris/score HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + key + "\r\nContent-Length: 4000000\r\n\r\n")
+	_, _ = nc.Write(make([]byte, 3_000_000))
+	res, err := http.ReadResponse(in, nil)
+	if err != nil || res.StatusCode != 424 {
+		t.Fatalf("%v, %v", res, err)
+	}
+	if text, _ := io.ReadAll(res.Body); !strings.Contains(string(text), "more than 1 MiB of its body had passed") {
+		t.Errorf("%s", text)
+	}
+}
+
+func TestTheMirrorNeverSlowsOrFailsTheLiveCall(t *testing.T) {
+	release := make(chan struct{})
+	var copies, wrong atomic.Int64
+	mirror := replica(t, func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		if copies.Add(1); err != nil || len(body) != 2 && len(body) != 100_000 || r.Header.Get("Authorization") != "" {
+			wrong.Add(1)
+		}
+		<-release
+		w.WriteHeader(500)
+	})
+	live := replica(t, echo)
+	e := endpoint(deployment("blue", address(live)), deployment("green", address(mirror)))
+	e.Mirror = map[string]int{"green": 50}
+	r := run(t, newSource(e))
+	for i := range 400 { // all of them while the mirror answers none
+		body := "{}"
+		if i%4 == 0 {
+			body = strings.Repeat("x", 100_000)
+		}
+		if res := r.score(body); res.StatusCode != 200 || res.text != body {
+			t.Fatalf("%d %.100s", res.StatusCode, res.text)
+		}
+	}
+	r.score("{}", "azureml-model-deployment", "blue") // not copied
+	s := r.stats("green")
+	if s.Dropped == 0 {
+		t.Errorf("nothing was dropped before a mirror that hangs: %+v", s)
+	}
+	close(release)
+	r.until("all copies are sent or dropped", func() bool {
+		s := r.stats("green")
+		return s.Mirrored+s.Dropped == 200 && s.InFlight == 0 && s.Queued == 0 && copies.Load() == s.Mirrored
+	})
+	if wrong.Load() > 0 || r.stats("blue").Requests != 401 || r.stats("green").Codes[500] != copies.Load() {
+		t.Errorf("%d copies were wrong; %+v", wrong.Load(), r.stats("green"))
+	}
+}
+
+func TestRequestsAndAnswersAreCollectedWhenAskedFor(t *testing.T) {
+	model := replica(t, echo)
+	d := deployment("blue", address(model))
+	d.Collect = &trainyard.DataCollector{Collections: map[string]trainyard.DataCollection{
+		"request": {DataCollectionMode: "Enabled"}, "response": {DataCollectionMode: "Enabled"}, "model_inputs": {DataCollectionMode: "Enabled"},
+	}}
+	r := run(t, newSource(endpoint(d)))
+	r.score(`{"data":[1,2]}`, "Content-Type", "application/json", "x-request-id", "r-1")
+	r.score("\xff\xfe", "Content-Type", "application/octet-stream")
+	r.until("rows are there", func() bool {
+		r.src.mu.Lock()
+		defer r.src.mu.Unlock()
+		return strings.Count(string(r.src.rows["iris/blue/request"]), "\n") == 2 && strings.Count(string(r.src.rows["iris/blue/response"]), "\n") == 2
+	})
+	for _, collection := range []string{"request", "response"} {
+		var row struct {
+			Type, CorrelationID string
+			Data                struct{ Data []int }
+			ContentRange        string
+		}
+		first, _, _ := strings.Cut(string(r.src.rows["iris/blue/"+collection]), "\n")
+		if err := json.Unmarshal([]byte(first), &row); err != nil || row.CorrelationID != "r-1" || len(row.Data.Data) != 2 || row.ContentRange != "bytes 0-13/14" {
+			t.Errorf("%s: %s, %v", collection, first, err)
+		}
+	}
+}
+
+func TestAGatewayServesOnWhileItsServerIsAway(t *testing.T) {
+	model := replica(t, echo)
+	cache := filepath.Join(t.TempDir(), "routes.json")
+	src := newSource(endpoint(deployment("blue", address(model))))
+	r := run(t, src, func(c *gateway.Config) { c.Cache = cache })
+	src.leave(errors.New("no route to host"))
+	if res := r.score("{}"); res.StatusCode != 200 {
+		t.Errorf("beside a server that is away: %d", res.StatusCode)
+	}
+	lost := newSource()
+	lost.away = errors.New("no route to host")
+	again := run(t, lost, func(c *gateway.Config) { c.Cache = cache })
+	if res := again.score("{}"); res.StatusCode != 200 {
+		t.Errorf("after a start without a server: %d %s", res.StatusCode, res.text)
+	}
+	again.src.leave(nil)
+	again.set(endpoint(deployment("green", address(model))))
+	if res := again.score("{}"); res.Header.Get("azureml-model-deployment") != "green" {
+		t.Errorf("when the server is back: %v", res.Header)
+	}
+}
+
+func TestShutdownWaitsForAnswersAndEndsIdleConnections(t *testing.T) {
+	begun, release := make(chan struct{}), make(chan struct{})
+	model := replica(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			close(begun)
+			<-release
+		}
+	})
+	r := run(t, newSource(endpoint(deployment("blue", address(model)))))
+	nc, idle := r.raw(string(rawScore("x")))
+	if res, err := http.ReadResponse(idle, nil); err != nil || res.StatusCode != 200 {
+		t.Fatalf("%v, %v", res, err)
+	}
+	_, busy := r.raw("GET /endpoints/iris/slow HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + key + "\r\n\r\n")
+	<-begun
+	down := make(chan error, 1)
+	go func() { down <- r.g.Shutdown(context.Background()) }()
+	if _, err := idle.ReadByte(); err != io.EOF {
+		t.Errorf("an idle connection: %v", err)
+	}
+	_ = nc.Close()
+	select {
+	case err := <-down:
+		t.Fatalf("it did not wait: %v", err)
+	default:
+	}
+	close(release)
+	if res, err := http.ReadResponse(busy, nil); err != nil || res.StatusCode != 200 || !res.Close {
+		t.Errorf("the request under way: %v, %v", res, err)
+	}
+	if err := <-down; err != nil {
+		t.Error(err)
+	}
+	if _, err := net.Dial("tcp", r.addr); err == nil {
+		t.Error("it still takes connections")
+	}
+}

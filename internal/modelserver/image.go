@@ -1,0 +1,109 @@
+package modelserver
+
+import (
+	"fmt"
+	"path"
+	"strings"
+
+	"github.com/trainyard/trainyard"
+)
+
+// image serves with the image's own entry point.
+func (p *Plan) image(r Request) error {
+	v := &p.Serve
+	p.Environment = r.Environment
+	v.Image, v.Port = true, inferencePort
+	v.Scoring, v.Liveness.Path, v.Readiness.Path = "/score", "/", "/"
+	if err := take(v, r.InferenceRoutes); err != nil {
+		return err
+	}
+	if !r.HasModel {
+		return nil
+	}
+	base := path.Join(appDir, "azureml-models")
+	if r.ModelMountPath != "" {
+		if !path.IsAbs(r.ModelMountPath) {
+			return trainyard.Invalid("model_mount_path is %q, want a path that begins with '/'", r.ModelMountPath)
+		}
+		base = path.Clean(r.ModelMountPath)
+	}
+	// Wherever it is mounted, Azure keeps {name}/{version}/{root} below.
+	dir := path.Join(base, safeName(r.ModelName), safeName(r.ModelVersion))
+	v.ModelPath = path.Join(dir, r.ModelRoot)
+	if _, ok := p.Env["AZUREML_MODEL_DIR"]; !ok {
+		p.Env["AZUREML_MODEL_DIR"] = dir
+	}
+	return nil
+}
+
+// take puts in the paths and the port of an inferenceConfig. A replica is reached at one port.
+func take(v *trainyard.Serve, in *Routes) error {
+	if in == nil {
+		return nil
+	}
+	ports := map[int]string{}
+	first := 0
+	for _, r := range []struct {
+		name  string
+		route *Route
+		to    *string
+	}{
+		{"scoring_route", in.Scoring, &v.Scoring},
+		{"liveness_route", in.Liveness, &v.Liveness.Path},
+		{"readiness_route", in.Readiness, &v.Readiness.Path},
+	} {
+		if r.route == nil {
+			continue
+		}
+		if r.route.Port < 0 || r.route.Port > 65535 {
+			return trainyard.Invalid("inference_config.%s.port is %d, want 1 to 65535", r.name, r.route.Port)
+		}
+		if r.route.Path != "" {
+			*r.to = "/" + strings.TrimLeft(r.route.Path, "/")
+		}
+		if port := r.route.Port; port != 0 && ports[port] == "" {
+			if ports[port] = r.name; first == 0 {
+				first = port
+			} else {
+				return trainyard.Errorf(trainyard.CodeUnsupported, "inference_config.%s has port %d and %s has port %d: a replica is reached at one port; have it answer its probes there",
+					r.name, port, ports[first], first)
+			}
+		}
+	}
+	if first != 0 {
+		v.Port = first
+	}
+	return nil
+}
+
+// tritonPort is where Triton answers HTTP.
+const tritonPort = 8000
+
+// triton serves a model repository with the image's Triton.
+func (p *Plan) triton(r Request) error {
+	const want = "an environment whose image has Triton, such as nvcr.io/nvidia/tritonserver:24.08-py3"
+	switch {
+	case !r.HasModel:
+		return trainyard.Invalid("the deployment has no model; Triton serves a model of type triton_model")
+	case !r.Contained:
+		return trainyard.Errorf(trainyard.CodeUnsupported, "the model %s is a triton_model, which runs in a container, and the replica would run as a process: deploy it where there "+
+			"is a container engine (or Kubernetes), with %s", r.ModelName, want)
+	case !hasImage(r.Environment):
+		return trainyard.Invalid("the model %s is a triton_model and the deployment names no image: give it %s", r.ModelName, want)
+	case r.Environment.Image != "" && !strings.Contains(strings.ToLower(r.Environment.Image), "tritonserver"):
+		return trainyard.Invalid("the model %s is a triton_model, and %s, the image of environment %s, is not one of Triton's: give it %s",
+			r.ModelName, r.Environment.Image, r.Environment.Name, want)
+	}
+	p.Environment = r.Environment
+	v := &p.Serve
+	v.Port, v.Scoring, v.Liveness.Path, v.Readiness.Path = tritonPort, "/", "/v2/health/live", "/v2/health/ready"
+	if err := take(v, r.InferenceRoutes); err != nil {
+		return err
+	}
+	var b strings.Builder
+	layOut(&b, r)
+	fmt.Fprintf(&b, "exec tritonserver --model-repository=\"$AZUREML_MODEL_DIR\"/%s --http-address=0.0.0.0 --http-port=%d --allow-grpc=false "+
+		"--exit-timeout-secs=%d --exit-on-error=true\n", quote(r.ModelRoot), v.Port, seconds(v.Drain))
+	p.Command = b.String()
+	return nil
+}

@@ -1,0 +1,2 @@
+def predict(model, rows):
+    return model.predict_proba(rows).tolist() if rows else []

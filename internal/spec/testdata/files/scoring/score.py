@@ -1,0 +1,6 @@
+def init():
+    pass
+
+
+def run(data):
+    return data
