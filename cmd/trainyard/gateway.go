@@ -87,7 +87,7 @@ func runGateway(group *loop.Group, ln net.Listener, cert tls.Certificate, cfg ga
 			_ = g.Shutdown(drain)
 		})
 		defer stop()
-		err := g.Serve(identity.Listen(ln, cert))
+		err := g.Serve(identity.Listen(ln, cert, "http/1.1")) // the gateway speaks no HTTP/2
 		if ctx.Err() != nil {
 			drain, done := context.WithTimeout(context.Background(), 30*time.Second)
 			defer done()

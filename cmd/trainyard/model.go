@@ -14,7 +14,7 @@ import (
 func newModelCommand(a *app) *cobra.Command {
 	n := assetNoun{kind: trainyard.KindModel, word: "model", sample: "iris", view: a.modelView}
 	return a.noun("model", "Models: what training leaves, with a name, a version and the job that made it", "",
-		a.modelCreate(), a.assetShow(n), a.assetList(n), a.modelDownload(n), a.assetUpdate(n), a.assetDelete(n), a.assetArchive(n, true), a.assetArchive(n, false))
+		a.modelCreate(), a.assetShow(n), a.assetList(n), a.modelDownload(n), a.modelProfile(), a.assetUpdate(n), a.assetDelete(n), a.assetArchive(n, true), a.assetArchive(n, false))
 }
 
 func (a *app) modelCreate() *cobra.Command {

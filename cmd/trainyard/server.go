@@ -55,14 +55,15 @@ var (
 	_ arm.Batch            = (*control.Control)(nil)
 	_ arm.BatchDeployments = (*control.Control)(nil)
 
-	_ mlflow.Jobs       = (*control.Control)(nil)
-	_ mlflow.Models     = (*control.Control)(nil)
-	_ studio.Jobs       = (*control.Control)(nil)
-	_ studio.Computes   = (*control.Control)(nil)
-	_ studio.Files      = (*control.Control)(nil)
-	_ studio.Workspaces = (*control.Control)(nil)
-	_ studio.Logs       = control.Runs{}
-	_ studio.Changes    = (*store.Store)(nil)
+	_ mlflow.Jobs      = (*control.Control)(nil)
+	_ mlflow.Models    = (*control.Control)(nil)
+	_ studio.Jobs      = (*control.Control)(nil)
+	_ studio.Computes  = (*control.Control)(nil)
+	_ studio.Files     = (*control.Control)(nil)
+	_ studio.Endpoints = (*control.Control)(nil)
+	_ studio.Resources = (*control.Control)(nil)
+	_ studio.Logs      = control.Runs{}
+	_ studio.Changes   = (*store.Store)(nil)
 
 	_ agent.Link       = (*control.Control)(nil)
 	_ agent.FleetLink  = (*control.Control)(nil)
@@ -192,7 +193,7 @@ func serve(ctx context.Context, cfg *serverConfig) error {
 	group.Go("hosted nodes", func(ctx context.Context) error { return hostNodes(ctx, cfg, will, ca) })
 
 	// Doors.
-	runGateway(group, models, cert, gateway.Config{Source: control.Gateways{Control: will}, Log: cfg.Log})
+	answering := runGateway(group, models, cert, gateway.Config{Source: control.Gateways{Control: will}, Log: cfg.Log})
 	auth := whileItLives(id, will)
 	mux := http.NewServeMux()
 	mux.Handle("/agent/v1/gateway/", agentlink.GatewayHandler(agentlink.Config{Auth: id.Check, Log: cfg.Log}, control.Gateways{Control: will}))
@@ -206,8 +207,8 @@ func serve(ctx context.Context, cfg *serverConfig) error {
 	mux.Handle("/history/", runs)
 	mux.Handle("/data/", runs)
 	mux.Handle("/mlflow/", mlflow.New(mlflow.Config{Jobs: will, Models: will, Blobs: bytes, Allow: historyAllow(id, auth), JobsRegister: true, Log: cfg.Log}))
-	pages := studio.New(studio.Config{Jobs: will, Logs: control.Runs{Control: will}, Computes: will, Files: will, Changes: db, Workspaces: will,
-		Sessions: identity.NewSessions(id), External: identity.External, Now: time.Now, Log: cfg.Log})
+	pages := studio.New(studio.Config{Jobs: will, Logs: control.Runs{Control: will}, Computes: will, Endpoints: will, Files: will, Changes: db,
+		Resources: will, Gateway: answering.Snapshot, Sessions: identity.NewSessions(id), External: identity.External, Now: time.Now, Log: cfg.Log})
 	for _, path := range studio.Paths() {
 		mux.Handle(path, pages)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"io/fs"
 	"os"
@@ -125,6 +126,11 @@ func placesOf(t *testing.T) []*place {
 		l.cli("compute", "attach", "-n", "hpc", "--type", "slurm", "--conf", conf, "-o", "none")
 		l.cli("compute", "attach", "-n", "hpc-low", "--type", "slurm", "--conf", conf, "--partition", "low", "-o", "none")
 		places = append(places, &place{name: "slurm", lab: l, compute: "hpc", low: "hpc-low", take: func(l *lab) { takeSlurm(l, conf) }})
+		if login := os.Getenv("TRAINYARD_TEST_SLURM_LOGIN"); login != "" {
+			l.attachBySSH(conf, login)
+			places = append(places, &place{name: "slurm over ssh", lab: l, compute: "hpc-ssh", lacks: map[string]string{
+				"preemption": "as by its own commands"}})
+		}
 		l.cli("compute", "create", "-n", "pilots", "--type", "amlcompute", "--size", "Standard_F2s_v2", "--location", "pilots", "--max-instances", "2", "--idle-time-before-scale-down", "30", "-o", "none")
 		low, paid := l.rivals("narrow-pilots")
 		places = append(places, &place{name: "slurm pilots", lab: l, compute: "pilots", low: low, paid: paid})
@@ -386,4 +392,28 @@ func targetsPage(places []*place, results map[string]map[string]string) string {
 		fmt.Fprintf(&b, "%d. %s\n", i+1, n)
 	}
 	return b.String()
+}
+
+// attachBySSH attaches Slurm through its login node. login is what the engine's script says of it, as JSON.
+func (l *lab) attachBySSH(conf, login string) {
+	l.t.Helper()
+	var at struct {
+		Login struct {
+			Address    string `json:"address"`
+			Port       int    `json:"port"`
+			User       string `json:"user"`
+			PrivateKey string `json:"privateKeyFile"`
+		} `json:"login"`
+	}
+	if err := json.Unmarshal([]byte(login), &at); err != nil {
+		l.t.Fatal(err)
+	}
+	l.cli("compute", "attach", "-o", "none", "--file", l.file("hpc-ssh.yml", fmt.Sprintf(`
+name: hpc-ssh
+type: slurm
+address: %s
+folder: %s
+conf: %s
+ssh_settings: {admin_username: %s, ssh_port: %d, ssh_private_key_file: %s}
+`, at.Login.Address, l.t.TempDir(), conf, at.Login.User, at.Login.Port, at.Login.PrivateKey)))
 }

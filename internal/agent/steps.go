@@ -134,6 +134,9 @@ func (k *task) follow(ctx context.Context) trainyard.Result {
 	}
 }
 
+// afterDrain is what a model server needs to end once the requests under way are answered.
+const afterDrain = 2 * time.Second
+
 // end has the driver end the process, and returns when to insist.
 func (k *task) end(ctx context.Context) (again time.Duration) {
 	grace := k.kept.Task.Grace
@@ -141,7 +144,7 @@ func (k *task) end(ctx context.Context) (again time.Duration) {
 	case why == trainyard.ClassNodeLost:
 		grace = 0
 	case serve != nil && serve.Drain > 0 && why != trainyard.ClassUnwell:
-		grace = serve.Drain
+		grace = serve.Drain + afterDrain
 	}
 	k.a.log.Info("end task", "task", k.id, "why", k.asked(), "grace", grace)
 	if err := k.a.cfg.Driver.Stop(ctx, k.id, grace); err != nil {

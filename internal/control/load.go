@@ -284,7 +284,10 @@ func (c *Control) replicasWanted(key string, ready int) (n int, why trainyard.Re
 	last := w.last
 	if last.IsZero() { // nothing was seen since the server started or the deployment was made
 		w.last = now
-		last = now
+		if d.Status.Live != nil && d.Status.Wanted == 0 { // it was at zero before: a start of the server is no request
+			w.last = now.Add(-set.zeroAfter)
+		}
+		last = w.last
 	}
 	in := trainyard.ReplicaDemand{Now: now, Min: low, Max: max(set.max, low), Metric: set.metric, Target: set.target, Window: set.stable,
 		Stable: w.mean(now, set.stable, of), Panic: w.mean(now, set.panic, of), Ready: ready, Wanted: d.Status.Wanted,

@@ -67,7 +67,10 @@ type exchange struct {
 	lost     int // tries that failed after the request was sent
 }
 
-const readSize = 8 << 10
+const (
+	readSize    = 8 << 10   // buffers begin with it
+	keepBetween = 128 << 10 // a buffer larger than this is given up when its request is done
+)
 
 func newConn(g *Gateway, nc net.Conn) *conn {
 	c := &conn{g: g, nc: nc, proto: "http", watched: make(chan struct{}, 1), leave: make(chan struct{}, 1)}
@@ -119,6 +122,9 @@ func (c *conn) recover() {
 // one reads and answers one request; false: the connection cannot be used again.
 func (c *conn) one() bool {
 	n, err := readHead(&c.in)
+	if cap(c.ex.kept) > keepBetween {
+		c.ex.kept = nil
+	}
 	c.ex = exchange{kept: c.ex.kept[:0], claim: claim{ch: c.ex.claim.ch, again: c.ex.claim.again}}
 	if err != nil {
 		return c.badHead(err)

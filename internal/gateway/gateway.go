@@ -8,7 +8,8 @@
 //
 // A request reaches a model at least once: when the connection to a replica fails before the first byte of an answer, the request goes to
 // another replica, if all of its body is still here (up to 1 MiB). A model that must not run twice for one request compares x-request-id,
-// which is the same in every try.
+// which is the same in every try. An answer of up to 32 KiB that says its length is passed on when all of it is here, so that a replica
+// which dies while it writes one costs nothing either; all other answers pass as they come.
 //
 // The clock of a deployment's request timeout runs from when the request came (or, for one that was held, from when a replica had come)
 // to the first byte of the answer, and begins anew whenever a part of a large body passes. An answer that streams may take longer.

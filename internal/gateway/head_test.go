@@ -103,13 +103,11 @@ func TestSlowClientsDoNotStay(t *testing.T) {
 		"half a chunk":            {head + "Transfer-Encoding: chunked\r\n\r\n10\r\nhalf", 408},
 		"a request, then nothing": {string(rawScore("x")), 200},
 	} {
-		began := time.Now()
 		_, in := r.raw(c.text)
 		text, err := io.ReadAll(in) // until the gateway ends it
 		if err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
-		t.Log(what, time.Since(began))
 		status := 0
 		if res, err := http.ReadResponse(bufio.NewReader(strings.NewReader(string(text))), nil); err == nil {
 			status = res.StatusCode

@@ -61,7 +61,9 @@ func (c *conn) move(p *pump, up *upstream) {
 	defer func() { c.reqBody.before = nil }()
 	for {
 		piece, err := c.reqBody.next()
-		c.stall.CompareAndSwap(c.stall.Load(), 0)
+		if until := c.stall.Load(); until > 0 {
+			c.stall.CompareAndSwap(until, 0)
+		}
 		switch {
 		case errors.Is(err, io.EOF):
 			c.ex.ended = true

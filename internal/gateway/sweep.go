@@ -181,8 +181,8 @@ const (
 	watching = 2
 )
 
-// letWatch allows the client to be watched until endWatch. The request's body has been read.
-func (c *conn) letWatch() { c.watch.Store(c.serial<<2 | mayWatch) }
+// letWatch allows the client to be watched until endWatch, unless it is already. Nobody else reads from it.
+func (c *conn) letWatch() { c.watch.CompareAndSwap(0, c.serial<<2|mayWatch) }
 
 func (c *conn) startWatch(w uint64) {
 	if c.watch.CompareAndSwap(w, w&^3|watching) {

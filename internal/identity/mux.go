@@ -37,13 +37,17 @@ const (
 	goodbye   = 2 * time.Second
 )
 
-// Listen makes a Mux of an open port: TLS with cert, and plain HTTP from loopback addresses. Closing the Mux closes the port.
-func Listen(inner net.Listener, cert tls.Certificate) *Mux {
+// Listen makes a Mux of an open port: TLS with cert, and plain HTTP from loopback addresses. Closing the Mux closes the port. protocols are
+// what TLS offers; none: HTTP/2 and HTTP/1.1.
+func Listen(inner net.Listener, cert tls.Certificate, protocols ...string) *Mux {
+	if len(protocols) == 0 {
+		protocols = []string{"h2", "http/1.1"}
+	}
 	m := &Mux{
 		inner: inner,
 		config: &tls.Config{
 			Certificates: []tls.Certificate{cert},
-			NextProtos:   []string{"h2", "http/1.1"},
+			NextProtos:   protocols,
 			MinVersion:   tls.VersionTLS12,
 		},
 		ready:   make(chan accepted),

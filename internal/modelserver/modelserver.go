@@ -138,9 +138,6 @@ func (p *Plan) inference(r Request, script string) {
 	}
 	p.Command = serverCommand(r, script, p.Serve.Drain)
 	p.Serve.Scoring, p.Serve.Liveness.Path, p.Serve.Readiness.Path = "/score", "/", "/"
-	if r.Contained {
-		p.Serve.Port = inferencePort
-	}
 	if _, ok := p.Env["SCORING_TIMEOUT_MS"]; !ok {
 		// A little later than the gateway gives up, so that its answer is the one that is sent.
 		p.Env["SCORING_TIMEOUT_MS"] = milliseconds(p.Serve.Timeout + 250*time.Millisecond)

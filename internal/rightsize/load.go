@@ -83,7 +83,12 @@ func Open(ctx context.Context, send Send, rate float64, d time.Duration) Load {
 		})
 	}
 	wg.Wait()
-	return t.load(max(time.Since(begin), d))
+	took := time.Since(begin)
+	l := t.load(took)
+	if keep := max(d, took-time.Duration(l.P50MS*float64(time.Millisecond))); keep > 0 { // the last answers come after the last request
+		l.PerSecond = float64(l.Requests-l.Failed) / keep.Seconds()
+	}
+	return l
 }
 
 type crowded struct{}

@@ -73,13 +73,13 @@ func jobState(s trainyard.JobState) state {
 // stateClass is the kind of a state, of whatever it is one; each kind has a colour.
 func stateClass(s string) string {
 	switch strings.ToLower(s) {
-	case "completed", "idle", "steady", "ready":
+	case "completed", "idle", "steady", "ready", "succeeded":
 		return "good"
 	case "failed", "unusable":
 		return "bad"
 	case "running":
 		return "busy"
-	case "queued", "preparing", "finalizing", "creating", "leaving", "resizing", "deleting":
+	case "queued", "preparing", "finalizing", "creating", "leaving", "resizing", "deleting", "updating", "scaling":
 		return "waiting"
 	}
 	return "off"

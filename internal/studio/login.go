@@ -40,7 +40,7 @@ func local(next string) string {
 	if err != nil || u.Scheme != "" || u.Host != "" || u.User != nil {
 		return otherwise
 	}
-	for _, ours := range []string{"/jobs", "/computes", "/studio/workspaces"} {
+	for _, ours := range []string{"/jobs", "/computes", "/endpoints", "/models", "/studio/workspaces"} {
 		if u.Path == ours || strings.HasPrefix(u.Path, ours+"/") {
 			return next
 		}

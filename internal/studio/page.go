@@ -34,7 +34,7 @@ type visit struct {
 // frame is what every page has round it.
 type frame struct {
 	Title     string
-	Tab       string // "jobs" or "computes"
+	Tab       string // "jobs", "computes", "endpoints" or "models"
 	User      string
 	Role      string
 	Workspace string
@@ -48,7 +48,8 @@ type frame struct {
 
 func (d *door) frame(v *visit, title, tab string) frame {
 	return frame{Title: title, Tab: tab, Now: v.now.UnixMilli(), User: v.who.Name, Role: string(v.who.Role), Workspace: v.scope.Workspace,
-		Nav: map[string]string{"jobs": v.link("/jobs"), "computes": v.link("/computes"), "workspaces": v.link("/studio/workspaces")},
+		Nav: map[string]string{"jobs": v.link("/jobs"), "computes": v.link("/computes"), "endpoints": v.link("/endpoints"), "models": v.link("/models"),
+			"workspaces": v.link("/studio/workspaces")},
 		CSS: d.assets.url("studio.css"), JS: d.assets.url("studio.js"), Icon: d.assets.url("icon.svg")}
 }
 

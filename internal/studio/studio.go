@@ -1,7 +1,8 @@
 // Package studio is the door for people with a browser: pages rendered here, one file and one template a page, whose live parts come over
 // server-sent events (https://html.spec.whatwg.org/multipage/server-sent-events.html). It shows jobs with their timelines, logs and files,
-// and computes with their nodes, and lets a person cancel a job. It decides nothing and keeps nothing; everything works without scripts,
-// but for what changes while one looks; and no page loads anything from elsewhere.
+// computes with their nodes, endpoints with their deployments and models, and lets a person cancel a job. It decides nothing, and keeps
+// nothing but a minute of the gateway's counts; everything works without scripts, but for what changes while one looks; and no page loads
+// anything from elsewhere.
 package studio
 
 import (
@@ -44,6 +45,17 @@ type Computes interface {
 	Nodes(ctx context.Context, scope trainyard.Scope, compute string) ([]trainyard.NodeStatus, error)
 }
 
+// Endpoints are online endpoints and their deployments, as arm.Endpoints and arm.Deployments have them.
+type Endpoints interface {
+	Endpoint(ctx context.Context, scope trainyard.Scope, name string) (*trainyard.OnlineEndpoint, error)
+	Endpoints(ctx context.Context, scope trainyard.Scope) ([]*trainyard.OnlineEndpoint, error)
+	// Deployments are an endpoint's, with their replicas.
+	Deployments(ctx context.Context, scope trainyard.Scope, endpoint string) ([]*trainyard.OnlineDeployment, error)
+	// DeploymentLogs is the end of what the replicas said, so many lines of each: of the container "InferenceServer", or of
+	// "StorageInitializer", which prepares it.
+	DeploymentLogs(ctx context.Context, scope trainyard.Scope, endpoint, name string, tail int, container string) (string, error)
+}
+
 // Files are stored bytes by key.
 type Files interface {
 	// List lists everything whose key begins with prefix, in order of key.
@@ -52,41 +64,47 @@ type Files interface {
 	Open(ctx context.Context, key string, offset int64) (io.ReadCloser, trainyard.BlobInfo, error)
 }
 
-// Changes tells what has changed. f must not block; after stop it is not called again.
+// Changes tells what changes, and what has happened.
 type Changes interface {
+	// Subscribe calls f, which must not block, for each change. After stop it is not called again.
 	Subscribe(f func(trainyard.Change)) (stop func())
+	// Events lists what happened, in order of Seq, after the query's After.
+	Events(ctx context.Context, q trainyard.EventQuery) ([]trainyard.Event, error)
 }
 
-// Workspaces lists resources; only those of the kind KindWorkspace are asked for.
-type Workspaces interface {
+// Resources lists workspaces and models.
+type Resources interface {
 	Resources(ctx context.Context, q trainyard.ResourceQuery) (trainyard.Page[*trainyard.Resource], error)
 }
 
-// Config is what New needs. All but External, Now and Log must be set.
+// Config is what New needs. All but Gateway, External, Now and Log must be set.
 type Config struct {
-	Jobs       Jobs
-	Logs       Logs
-	Computes   Computes
-	Files      Files
-	Changes    Changes
-	Workspaces Workspaces
-	Sessions   *identity.Sessions
-	External   func(*http.Request) string // URL of this server as the caller sees it, without a slash at its end; nil: identity.External
-	Now        func() time.Time           // nil: time.Now
-	Log        *slog.Logger               // nil: slog.Default()
+	Jobs      Jobs
+	Logs      Logs
+	Computes  Computes
+	Endpoints Endpoints
+	Files     Files
+	Changes   Changes
+	Resources Resources
+	Gateway   func() []trainyard.ServeStats // what the gateway has counted; nil: no numbers are shown
+	Sessions  *identity.Sessions
+	External  func(*http.Request) string // URL of this server as the caller sees it, without a slash at its end; nil: identity.External
+	Now       func() time.Time           // nil: time.Now
+	Log       *slog.Logger               // nil: slog.Default()
 }
 
 // Paths are the patterns of http.ServeMux that New's handler is for.
 func Paths() []string {
-	return []string{"GET /{$}", "/jobs", "/jobs/", "/computes", "/computes/", "/studio", "/studio/"}
+	return []string{"GET /{$}", "/jobs", "/jobs/", "/computes", "/computes/", "/endpoints", "/endpoints/", "/models", "/models/", "/studio", "/studio/"}
 }
 
 // door is a Config with what is made ready at the start.
 type door struct {
 	Config
-	pages  *template.Template
-	assets assets
-	logins *throttle
+	pages   *template.Template
+	assets  assets
+	logins  *throttle
+	traffic *traffic
 }
 
 // New is the door; mount it at Paths.
@@ -100,7 +118,7 @@ func New(c Config) http.Handler {
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}
-	d := &door{Config: c, pages: parse(), assets: loadAssets(), logins: newThrottle()}
+	d := &door{Config: c, pages: parse(), assets: loadAssets(), logins: newThrottle(), traffic: &traffic{read: c.Gateway}}
 	mux := http.NewServeMux()
 	for _, r := range d.routes() {
 		mux.Handle(r.pattern, r.handler)
@@ -123,6 +141,8 @@ func (d *door) routes() []route {
 		{"GET /studio/{$}", home},
 		{"GET /jobs/{$}", home},
 		{"GET /computes/{$}", http.RedirectHandler("/computes", http.StatusFound)},
+		{"GET /endpoints/{$}", http.RedirectHandler("/endpoints", http.StatusFound)},
+		{"GET /models/{$}", http.RedirectHandler("/models", http.StatusFound)},
 
 		{"GET /jobs", d.page(trainyard.KindJob, (*door).showJobs)},
 		{"GET /jobs/{name}", d.page(trainyard.KindJob, (*door).showJob)},
@@ -131,12 +151,20 @@ func (d *door) routes() []route {
 		{"POST /jobs/{name}/cancel", d.act(trainyard.KindJob, (*door).cancelJob)},
 		{"GET /computes", d.page(trainyard.KindCompute, (*door).showComputes)},
 		{"GET /computes/{name}", d.page(trainyard.KindCompute, (*door).showCompute)},
+		{"GET /endpoints", d.page(trainyard.KindOnlineEndpoint, (*door).showEndpoints)},
+		{"GET /endpoints/{name}", d.page(trainyard.KindOnlineEndpoint, (*door).showEndpoint)},
+		{"GET /models", d.page(trainyard.KindModel, (*door).showModels)},
+		{"GET /models/{name}", d.page(trainyard.KindModel, (*door).showModels)},
 		{"GET /studio/workspaces", d.page(trainyard.KindWorkspace, (*door).showWorkspaces)},
 
 		{"GET /studio/live/jobs", d.page(trainyard.KindJob, (*door).streamJobs)},
 		{"GET /studio/live/jobs/{name}", d.page(trainyard.KindJob, (*door).streamJob)},
 		{"GET /studio/live/computes", d.page(trainyard.KindCompute, (*door).streamComputes)},
 		{"GET /studio/live/computes/{name}", d.page(trainyard.KindCompute, (*door).streamCompute)},
+		{"GET /studio/live/endpoints", d.page(trainyard.KindOnlineEndpoint, (*door).streamEndpoints)},
+		{"GET /studio/live/endpoints/{name}", d.page(trainyard.KindOnlineEndpoint, (*door).streamEndpoint)},
+		{"GET /studio/live/models", d.page(trainyard.KindModel, (*door).streamModels)},
+		{"GET /studio/live/models/{name}", d.page(trainyard.KindModel, (*door).streamModels)},
 
 		{"GET /studio/static/{file}", http.HandlerFunc(d.sendAsset)},
 		{"GET /studio/login", http.HandlerFunc(d.redeem)},

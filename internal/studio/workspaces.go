@@ -21,7 +21,7 @@ type workspaceRow struct {
 
 // showWorkspaces lists those that the visitor may see, to go from one to another.
 func (d *door) showWorkspaces(v *visit) error {
-	page, err := d.Workspaces.Resources(v.Context(), trainyard.ResourceQuery{Scope: trainyard.Scope{Subscription: v.scope.Subscription},
+	page, err := d.Resources.Resources(v.Context(), trainyard.ResourceQuery{Scope: trainyard.Scope{Subscription: v.scope.Subscription},
 		Kind: trainyard.KindWorkspace, Top: 500})
 	if err != nil {
 		return err

@@ -28,7 +28,7 @@ var (
 	start = time.Date(2026, 11, 21, 2, 40, 0, 0, time.UTC)
 )
 
-// world is a server with real logs, files, tokens and sessions, whose jobs and computes are in maps.
+// world is a server with real logs, files, tokens and sessions, whose jobs, computes, endpoints and models are in maps.
 type world struct {
 	*httptest.Server
 	t      testing.TB
@@ -46,6 +46,8 @@ type world struct {
 	subs     map[int]func(trainyard.Change)
 	last     int
 	canceled []string // "who: job"
+
+	serving
 }
 
 var (
@@ -84,8 +86,8 @@ func newWorld(t testing.TB) *world {
 	if w.id, err = identity.New(identity.Config{Settings: &settings{values: map[string][]byte{}}, Now: w.clock}); err != nil {
 		t.Fatal(err)
 	}
-	door := studio.New(studio.Config{Jobs: w, Logs: w, Computes: w, Files: bucket, Changes: w, Workspaces: w, Sessions: identity.NewSessions(w.id),
-		Now: w.clock, Log: slog.New(slog.NewTextHandler(&w.log, nil))})
+	door := studio.New(studio.Config{Jobs: w, Logs: w, Computes: w, Files: bucket, Changes: w, Resources: w, Endpoints: w,
+		Gateway: w.snapshot, Sessions: identity.NewSessions(w.id), Now: w.clock, Log: slog.New(slog.NewTextHandler(&w.log, nil))})
 	mux := http.NewServeMux()
 	for _, path := range studio.Paths() {
 		mux.Handle(path, door)
@@ -200,7 +202,10 @@ func (w *world) Nodes(_ context.Context, s trainyard.Scope, name string) ([]trai
 	return slices.Clone(w.nodes[name]), nil
 }
 
-func (w *world) Resources(context.Context, trainyard.ResourceQuery) (trainyard.Page[*trainyard.Resource], error) {
+func (w *world) Resources(_ context.Context, q trainyard.ResourceQuery) (trainyard.Page[*trainyard.Resource], error) {
+	if q.Kind == trainyard.KindModel {
+		return w.modelPage(q), nil
+	}
 	other := scope
 	other.Workspace = "vision"
 	return trainyard.Page[*trainyard.Resource]{Items: []*trainyard.Resource{{Scope: scope, Name: scope.Workspace}, {Scope: other, Name: "vision"}}}, nil

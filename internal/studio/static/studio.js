@@ -159,6 +159,23 @@
     if (log.stick) toEnd();
   }
 
+  // Buttons that copy an element's text. Without a script, one click marks all of it.
+  document.documentElement.classList.add("scripted");
+  document.addEventListener("click", async (e) => {
+    const button = e.target.closest("[data-copy]");
+    if (!button) return;
+    const from = document.getElementById(button.dataset.copy);
+    getSelection().selectAllChildren(from);
+    try {
+      if (navigator.clipboard) await navigator.clipboard.writeText(from.textContent); // there is none over plain HTTP from afar
+      else document.execCommand("copy");
+      button.textContent = "Copied";
+    } catch {
+      button.textContent = "Marked";
+    }
+    setTimeout(() => { button.textContent = "Copy"; }, 1500);
+  });
+
   // The stream.
   const live = body.dataset.live, offline = document.getElementById("offline");
   let source = null, ended = !live, failures = 0, timer = 0;

@@ -226,7 +226,7 @@ func TestAQueueOfKueueIsWaitedIn(t *testing.T) {
 	suspend(false) // as Kueue does; it is not in this cluster
 	b.reaches(k, trainyard.TaskRunning)
 	suspend(true)
-	b.ends(k, trainyard.ClassNodeLost, "suspended")
+	b.ends(k, trainyard.ClassPreempted, "suspended")
 	suspend(false)
 	b.start(k)
 	b.ran(k, 1)

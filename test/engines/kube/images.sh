@@ -39,8 +39,10 @@ if [ ! -e "$out/base-pip.tar" ]; then
 	pack trainyard.test/base:1 "$work/base.tar" "$out/base-pip.tar"
 fi
 uv=$(sed -n 's/^const UVVersion = "\(.*\)"$/\1/p' "$here/../../../internal/stage/build.go")
-if [ "$(cat "$out/index/uv" 2>/dev/null)" != "$uv" ]; then
-	python3 -m pip download --quiet --only-binary :all: --dest "$work/wheels" six==1.16.0 pip 'setuptools<81' wheel "uv==$uv"
+# Those of the image's Python, whatever this machine's is.
+wanted=(six==1.16.0 pip 'setuptools<81' wheel "uv==$uv" scikit-learn==1.5.2 joblib==1.4.2 azureml-inference-server-http mlflow-skinny==3.6.0 pandas)
+if [ "$(cat "$out/index/wanted" 2>/dev/null)" != "${wanted[*]}" ]; then
+	python3 -m pip download --quiet --only-binary :all: --python-version 3.11 --dest "$work/wheels" "${wanted[@]}"
 	mkdir "$work/index"
 	for wheel in "$work"/wheels/*.whl; do
 		name=${wheel##*/}
@@ -48,7 +50,7 @@ if [ "$(cat "$out/index/uv" 2>/dev/null)" != "$uv" ]; then
 		mkdir -p "$work/index/simple/$name"
 		cp "$wheel" "$work/index/simple/$name/"
 	done
-	echo "$uv" >"$work/index/uv"
+	echo "${wanted[*]}" >"$work/index/wanted"
 	rm -rf "$out/index"
 	mv "$work/index" "$out/index"
 fi

@@ -1,0 +1,380 @@
+package control
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/modelserver"
+)
+
+func (c *Control) resolveDeployment(ctx context.Context, e *trainyard.OnlineEndpoint, d *trainyard.OnlineDeployment) (*trainyard.ReplicaPlan, []string, error) {
+	r := &deploying{resolver: resolver{c: c, ctx: ctx, j: &trainyard.Job{Scope: d.Scope, Name: d.Name}}, e: e, d: d}
+	r.kind()
+	r.sizes()
+	comp := r.where()
+	r.j.Spec.JobType, r.j.Spec.ExperimentName = "Replica", e.Name
+	r.j.Spec.EnvironmentVariables = d.Spec.EnvironmentVariables
+	r.j.Plan = trainyard.JobPlan{Compute: r.j.Plan.Compute, Nodes: 1, Processes: 1, MaxAttempts: maxAttempts, Priority: 3}
+	if code := d.Spec.CodeConfiguration; code != nil {
+		r.j.Spec.CodeID = code.CodeID
+		r.code()
+		code.CodeID = cmp.Or(r.j.Spec.CodeID, code.CodeID)
+	}
+	r.j.Spec.EnvironmentID = d.Spec.EnvironmentID
+	r.environment(comp)
+	d.Spec.EnvironmentID = r.j.Spec.EnvironmentID
+	r.variables()
+	r.model()
+	r.limits()
+	if set := d.Spec.DataCollector; set != nil {
+		for _, name := range slices.Sorted(maps.Keys(set.Collections)) {
+			if id := set.Collections[name].DataID; id != "" {
+				if _, err := c.collectionKey(ctx, d.Scope, id); err != nil {
+					r.fail("data_collector.collections.%s: %v", name, err)
+				}
+			}
+		}
+	}
+	if len(r.errs) == 0 {
+		r.serve(comp)
+	}
+	if len(r.errs) == 1 {
+		return nil, nil, &r.errs[0]
+	}
+	if len(r.errs) > 1 {
+		return nil, nil, &trainyard.Error{Code: trainyard.CodeInvalid, Message: fmt.Sprintf("deployment %q has %d errors", d.Name, len(r.errs)), Target: d.Name, Details: r.errs}
+	}
+	return &trainyard.ReplicaPlan{Spec: r.j.Spec, Plan: r.j.Plan}, r.warnings, nil
+}
+
+type deploying struct {
+	resolver
+	e *trainyard.OnlineEndpoint
+	d *trainyard.OnlineDeployment
+
+	modelType, modelName, modelVersion, modelRoot string
+	modelKey                                      string
+	files                                         map[string][]byte // MLmodel and what stands beside it
+}
+
+func (r *deploying) kind() {
+	s := &r.d.Spec
+	if s.EndpointComputeType == "" {
+		s.EndpointComputeType = trainyard.ServeManaged
+		if r.e.Spec.Compute != "" || s.Compute != "" {
+			s.EndpointComputeType = trainyard.ServeCompute
+		}
+	}
+	i := slices.IndexFunc(trainyard.ServeTypes, func(t string) bool { return strings.EqualFold(t, s.EndpointComputeType) })
+	if i < 0 {
+		r.fail("endpointComputeType is %q, want one of %s", s.EndpointComputeType, strings.Join(trainyard.ServeTypes, ", "))
+		return
+	}
+	s.EndpointComputeType = trainyard.ServeTypes[i]
+}
+
+func (r *deploying) sizes() {
+	d := r.d
+	if d.Instances == 0 {
+		d.Instances = 1
+	}
+	if d.Instances < 0 || d.Instances > mostInstances {
+		r.fail("instance_count is %d, want 1 to %d", d.Instances, mostInstances)
+	}
+	s := d.Spec.ScaleSettings
+	if s == nil {
+		d.Spec.ScaleSettings = &trainyard.ReplicaScaling{ScaleType: "Default"}
+		return
+	}
+	if s.ScaleType == "" || strings.EqualFold(s.ScaleType, "Default") {
+		s.ScaleType = "Default"
+		return
+	}
+	if !strings.EqualFold(s.ScaleType, "TargetUtilization") {
+		r.fail("scale_settings.type is %q, want default or target_utilization", s.ScaleType)
+		return
+	}
+	s.ScaleType = "TargetUtilization"
+	if s.MinInstances != nil && s.MaxInstances != nil && *s.MinInstances > *s.MaxInstances {
+		r.fail("scale_settings: min_instances %d is more than max_instances %d", *s.MinInstances, *s.MaxInstances)
+	}
+	if s.MinInstances != nil && (*s.MinInstances < 0 || *s.MinInstances > mostInstances) {
+		r.fail("scale_settings.min_instances is %d, want 0 to %d", *s.MinInstances, mostInstances)
+	}
+	if s.MaxInstances != nil && (*s.MaxInstances < 1 || *s.MaxInstances > mostInstances) {
+		r.fail("scale_settings.max_instances is %d, want 1 to %d", *s.MaxInstances, mostInstances)
+	}
+	if m := strings.ToLower(s.Metric); !slices.Contains([]string{"", "concurrency", "rate", "cpu", "gpu", "queue"}, m) {
+		r.fail("scale_settings.metric is %q, want concurrency, rate, cpu, gpu or queue", s.Metric)
+	}
+	if s.Target < 0 || s.TargetUtilizationPercentage < 0 || s.TargetUtilizationPercentage > 100 {
+		r.fail("scale_settings: target must be more than 0, and target_utilization_percentage 1 to 100")
+	}
+	for name, text := range map[string]string{"stable_window": s.StableWindow, "panic_window": s.PanicWindow, "scale_to_zero_after": s.ScaleToZeroAfter, "polling_interval": s.PollingInterval} {
+		if text != "" {
+			if _, err := trainyard.ParseISODuration(text); err != nil {
+				r.fail("scale_settings.%s: %v", name, err)
+			}
+		}
+	}
+	if _, err := floor(s.Schedules, 0, r.c.Now()); err != nil {
+		r.fail("scale_settings.%v", err)
+	}
+}
+
+func (r *deploying) where() *trainyard.Compute {
+	s := &r.d.Spec
+	res := &trainyard.JobResources{InstanceType: s.InstanceType}
+	r.j.Spec.Resources = res
+	switch s.EndpointComputeType {
+	case trainyard.ServeManaged:
+		if place := cmp.Or(r.d.Location, r.e.Location); place != "" {
+			res.Locations = []string{place}
+		}
+		return r.serverless()
+	case trainyard.ServeLocal, trainyard.ServeContainer:
+		r.j.Spec.ComputeID = trainyard.LocalCompute
+		comp := r.compute()
+		if comp != nil && s.EndpointComputeType == trainyard.ServeContainer && !r.c.contains(r.ctx, comp) {
+			r.fail("a container instance needs a container engine on this computer, and there is none: install Docker, or deploy with type local or managed")
+		}
+		return comp
+	}
+	r.j.Spec.ComputeID = cmp.Or(s.Compute, r.e.Spec.Compute)
+	if r.j.Spec.ComputeID == "" {
+		r.fail("a deployment of type %s needs a compute: write compute: azureml:NAME in the endpoint's or the deployment's file", s.EndpointComputeType)
+		return nil
+	}
+	comp := r.compute()
+	if comp == nil {
+		return nil
+	}
+	kube := strings.EqualFold(comp.Spec.ComputeType, "Kubernetes")
+	if s.EndpointComputeType == trainyard.ServeKubernetes && !kube {
+		r.fail("compute %s is of type %s, and the deployment is for Kubernetes; attach a cluster, or write type: attached", comp.Name, comp.Spec.ComputeType)
+		return nil
+	}
+	if kube {
+		s.EndpointComputeType = trainyard.ServeKubernetes
+	}
+	s.Compute = comp.ID()
+	return comp
+}
+
+func (r *deploying) limits() {
+	s, p := &r.d.Spec, &r.j.Plan
+	if n := s.ContainerResources; n != nil {
+		amounts := n.Limits
+		if amounts == nil {
+			amounts = n.Requests
+		}
+		if amounts != nil {
+			lim, err := amounts.Resources()
+			if err != nil {
+				r.failed(err)
+			}
+			p.Limits = lim
+		}
+	}
+	here := s.EndpointComputeType == trainyard.ServeLocal || s.EndpointComputeType == trainyard.ServeContainer
+	if !here {
+		return
+	}
+	if l := r.c.place(trainyard.DefaultLocation); s.InstanceType != "" && l != nil {
+		if size, ok := l.Size(s.InstanceType); ok {
+			if p.Limits == (trainyard.Resources{}) {
+				p.Limits = trainyard.Resources{CPUs: float64(size.VCPUs), MemoryMB: int64(size.MemoryGB * 1024), GPUs: size.GPUs}
+			}
+		}
+	}
+	switch {
+	case s.EndpointComputeType == trainyard.ServeContainer && p.Limits.GPUs > 0:
+		r.fail("a container instance has no GPU; deploy with type managed or kubernetes for one")
+	case s.EndpointComputeType == trainyard.ServeContainer && p.Limits.MemoryMB >= containerMemoryGB<<10:
+		r.fail("a container instance has less than %d GB of memory, and the deployment asks for %d GB; deploy with type managed for more", containerMemoryGB, p.Limits.MemoryMB>>10)
+	case p.Limits.GPUs > r.c.Host.GPUs:
+		has := "no GPU"
+		if r.c.Host.GPUs > 0 {
+			has = fmt.Sprintf("%d GPUs", r.c.Host.GPUs)
+		}
+		r.fail("the deployment asks for %d GPUs and this computer has %s; deploy to a location or a cluster that has them", p.Limits.GPUs, has)
+	}
+	if s.EndpointComputeType == trainyard.ServeLocal {
+		p.Limits = trainyard.Resources{} // it is for trying out: it shares this computer, as jobs on local do
+	}
+}
+
+func (r *deploying) model() {
+	ref := r.d.Spec.Model
+	if ref == "" {
+		return
+	}
+	in := trainyard.TaskInput{Type: "custom_model", URI: ref, Mode: "ReadOnlyMount"}
+	switch {
+	case strings.HasPrefix(ref, "runs:/"):
+		run, rest, _ := strings.Cut(strings.TrimPrefix(ref, "runs:/"), "/")
+		in.URI = "azureml://jobs/" + run + "/outputs/artifacts/paths/" + rest
+	case !strings.Contains(ref, "://"):
+		res, err := r.asset(trainyard.KindModel, ref)
+		if err != nil {
+			r.failed(err)
+			return
+		}
+		var p struct{ ModelType, ModelURI string }
+		if err := json.Unmarshal(res.Properties, &p); err != nil {
+			r.fail("model %s is not readable: %v", ref, err)
+			return
+		}
+		r.modelName, r.modelVersion, r.modelType = res.Name, res.Version, strings.ToLower(p.ModelType)
+		r.d.Spec.Model = r.j.Scope.Child("models", res.Name, "versions", res.Version)
+		in.URI = p.ModelURI
+		if strings.HasPrefix(in.URI, "runs:/") {
+			run, rest, _ := strings.Cut(strings.TrimPrefix(in.URI, "runs:/"), "/")
+			in.URI = "azureml://jobs/" + run + "/outputs/artifacts/paths/" + rest
+		}
+	}
+	if err := r.locate(&in); err != nil {
+		r.fail("model: %v", err)
+		return
+	}
+	if in.Key == "" {
+		r.fail("model: %s is not in this server's store; register it from a local folder or a job's output", ref)
+		return
+	}
+	r.modelKey = strings.TrimRight(in.Key, "/")
+	r.modelRoot = path.Base(r.modelKey)
+	files, err := r.c.Blobs.List(r.ctx, r.modelKey)
+	if err != nil {
+		r.failed(err)
+		return
+	}
+	size, single, below := int64(0), false, 0
+	for _, f := range files {
+		if f.Key == r.modelKey {
+			single = true
+			size += f.Size
+		} else if strings.HasPrefix(f.Key, r.modelKey+"/") {
+			below++
+			size += f.Size
+		}
+	}
+	switch {
+	case !single && below == 0:
+		r.fail("model: there is nothing at %s", in.URI)
+	case r.d.Spec.EndpointComputeType == trainyard.ServeContainer && size >= containerModel:
+		r.fail("a container instance serves models of less than 1 GB, and this one is %.1f GB; deploy with type managed for more", float64(size)/(1<<30))
+	}
+	r.j.Plan.Inputs = map[string]trainyard.TaskInput{"model": {Type: modelInput(single), URI: in.URI, Key: r.modelKey, Mode: "ReadOnlyMount"}}
+	if !single {
+		r.readModel(files)
+	}
+}
+
+func modelInput(single bool) string {
+	if single {
+		return "uri_file"
+	}
+	return "custom_model"
+}
+
+func (r *deploying) readModel(files []trainyard.BlobInfo) {
+	r.files = map[string][]byte{}
+	for _, f := range files {
+		name := strings.TrimPrefix(f.Key, r.modelKey+"/")
+		if !slices.Contains([]string{"MLmodel", "conda.yaml", "requirements.txt"}, name) || f.Size > 1<<20 {
+			continue
+		}
+		body, _, err := r.c.Blobs.Open(r.ctx, f.Key, 0)
+		if err != nil {
+			r.failed(err)
+			return
+		}
+		data, err := io.ReadAll(io.LimitReader(body, 1<<20))
+		body.Close()
+		if err != nil {
+			r.failed(err)
+			return
+		}
+		r.files[name] = data
+	}
+	if r.modelType == "" && r.files["MLmodel"] != nil {
+		r.modelType = "mlflow_model"
+	}
+}
+
+func (r *deploying) serve(comp *trainyard.Compute) {
+	s, p := &r.d.Spec, &r.j.Plan
+	if s.EndpointComputeType == trainyard.ServeLocal && p.Environment != nil && p.Environment.CondaFile != "" {
+		p.Environment = plan(p.Environment.Name, p.Environment.CondaFile) // a process on this computer: quicker to try out than a container
+	}
+	contained := p.Environment != nil && (p.Environment.Image != "" || p.Environment.Context != "")
+	if s.EndpointComputeType == trainyard.ServeContainer && !contained {
+		r.fail("a container instance runs an image, and environment %s has none; write image: in it, or deploy with type local", cmp.Or(s.EnvironmentID, "(none)"))
+		return
+	}
+	req := modelserver.Request{ModelName: r.modelName, ModelVersion: r.modelVersion, ModelType: cmp.Or(r.modelType, "custom_model"), ModelRoot: r.modelRoot,
+		HasModel: r.modelKey != "", Environment: p.Environment, Contained: contained, ModelMountPath: s.ModelMountPath,
+		MLmodel: r.files["MLmodel"], ModelConda: r.files["conda.yaml"], ModelRequirements: r.files["requirements.txt"],
+		Env: s.EnvironmentVariables, Spec: s, InferenceRoutes: r.routes()}
+	if s.CodeConfiguration != nil {
+		req.ScoringScript = s.CodeConfiguration.ScoringScript
+	}
+	made, err := modelserver.Make(req)
+	if err != nil {
+		r.failed(err)
+		return
+	}
+	for _, w := range made.Warnings {
+		r.warn("%s", w)
+	}
+	r.j.Spec.Command = made.Command
+	r.j.Spec.EnvironmentVariables = made.Env
+	p.Environment = made.Environment
+	if made.Code != "" {
+		p.CodeKey, p.CodeHash = serverCode(), modelserver.Hash()
+	}
+	serve := made.Serve
+	serve.Endpoint, serve.Deployment = r.e.Name, r.d.Name
+	p.Serve = &serve
+}
+
+func (r *deploying) routes() *modelserver.Routes {
+	ref := r.d.Spec.EnvironmentID
+	if ref == "" || !strings.Contains(ref, "/environments/") {
+		return nil
+	}
+	res, err := r.asset(trainyard.KindEnvironment, ref)
+	if err != nil {
+		return nil // said when the environment was resolved
+	}
+	var p struct {
+		InferenceConfig *modelserver.Routes `json:"inferenceConfig"`
+	}
+	if err := json.Unmarshal(res.Properties, &p); err != nil {
+		r.fail("environment %s: its inference_config is not readable: %v", res.Name, err)
+	}
+	return p.InferenceConfig
+}
+
+func serverCode() string { return "codes/modelserver-" + modelserver.Hash() }
+
+func (c *Control) putServerCode(ctx context.Context) error {
+	have, err := c.Blobs.List(ctx, serverCode()+"/")
+	if err != nil || len(have) == len(modelserver.Files()) {
+		return err
+	}
+	for name, data := range modelserver.Files() {
+		if err := c.Blobs.Put(ctx, serverCode()+"/"+name, strings.NewReader(string(data))); err != nil {
+			return fmt.Errorf("store the code of model servers: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,193 @@
+package control
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/store"
+)
+
+func (k *keeper) leave(r *replica) {
+	if !r.ready() { // nobody sends it anything
+		k.c.served.markLeaving(k.key, r.job.Key(), 0)
+		return
+	}
+	k.c.served.markLeaving(k.key, r.job.Key(), 0) // first, so that the routes of that number are without it
+	k.c.served.markLeaving(k.key, r.job.Key(), k.c.routesChanged())
+}
+
+func (k *keeper) dismiss() error {
+	for _, r := range k.live {
+		if r.ending() {
+			continue
+		}
+		rev, leaving := k.c.served.leavingRev(k.key, r.job.Key())
+		if !leaving {
+			if k.strayed(r) {
+				k.leave(r)
+				k.later(time.Millisecond)
+			}
+			continue
+		}
+		if wait := k.c.served.known(k.key, r.job.Key(), rev, k.now); wait > 0 {
+			k.later(wait)
+			continue
+		}
+		if err := k.c.CancelJob(k.ctx, trainyard.User{Name: "trainyard", Role: trainyard.RoleAdmin}, r.job.Scope, r.job.Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (k *keeper) strayed(r *replica) bool {
+	s := &k.d.Status
+	return !(s.Live != nil && s.Live.Generation == r.gen || s.Next != nil && s.Next.Generation == r.gen)
+}
+
+func (k *keeper) ended(r *replica) error {
+	asked := r.job.Status.State == trainyard.JobCanceled && r.job.Status.CanceledBy != ""
+	defer k.c.served.dropReplica(r.job.Key())
+	if asked || k.strayed(r) {
+		return k.c.DeleteJob(k.ctx, trainyard.User{Name: "trainyard", Role: trainyard.RoleAdmin}, r.job.Scope, r.job.Name)
+	}
+	why := r.job.Status.Reason.Message
+	if f := r.job.Status.Failure; f != nil {
+		why = f.Message
+	}
+	if err := k.trim(); err != nil {
+		return err
+	}
+	return k.lost(r, failureClass(r.job), why)
+}
+
+func (k *keeper) late() error {
+	for _, r := range k.live {
+		if r.ending() || r.serving.Was || r.job.Status.State != trainyard.JobRunning || r.job.Status.Started.IsZero() || k.c.served.isLeaving(k.key, r.job.Key()) {
+			continue
+		}
+		probe := r.job.Plan.Serve.Liveness
+		limit := probe.Delay + time.Duration(max(1, probe.Failures))*probe.Period
+		if left := r.job.Status.Started.Add(limit).Sub(k.now); left > 0 {
+			k.later(left)
+			continue
+		}
+		k.leave(r)
+		why := fmt.Sprintf("it ran for %s without being ready (liveness_probe: initial_delay + failure_threshold × period)", limit)
+		if r.serving.Why != "" {
+			why += "; the last answer to its probe: " + r.serving.Why
+		}
+		if err := k.lost(r, trainyard.ClassUnwell, why); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (k *keeper) lost(r *replica, class trainyard.Class, why string) error {
+	tail := ""
+	if text := k.c.replicaTail(k.ctx, r.job, replicaTail); text != "" && !r.serving.Was {
+		tail = "\nThe end of its log:\n" + text
+	}
+	k.c.served.crash(k.key, r, why+tail, k.now)
+	if s := &k.d.Status; s.Next == nil || s.Next.Generation != r.gen || r.serving.Was {
+		return nil
+	}
+	n := *k.d
+	n.Status.Next = nil
+	what := fmt.Sprintf("replica %s did not become ready: %s", r.job.Name, why)
+	if n.Status.Live != nil {
+		what += "; the deployment as it was before still serves"
+	}
+	k.c.served.forgive(k.key)
+	return k.move(&n, trainyard.DeploymentFailed, trainyard.Reason{Code: string(class), Message: what + tail})
+}
+
+func failureClass(j *trainyard.Job) trainyard.Class {
+	if f := j.Status.Failure; f != nil {
+		return f.Class
+	}
+	return trainyard.ClassUser
+}
+
+func (k *keeper) trim() error {
+	over := []trainyard.JobState{trainyard.JobCompleted, trainyard.JobFailed, trainyard.JobCanceled}
+	page, err := k.c.Store.Jobs(k.ctx, trainyard.JobQuery{Scope: k.d.Scope, View: trainyard.ViewAll, Tag: replicaTag + "=" + k.key, States: over, Top: 100})
+	if err != nil {
+		return err
+	}
+	for i, j := range page.Items {
+		if i >= replicaLogs {
+			if err := k.c.DeleteJob(k.ctx, trainyard.User{Name: "trainyard", Role: trainyard.RoleAdmin}, j.Scope, j.Name); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (k *keeper) delete() error {
+	for _, r := range k.live {
+		if !r.ending() {
+			if err := k.c.CancelJob(k.ctx, trainyard.User{Name: "trainyard", Role: trainyard.RoleAdmin}, r.job.Scope, r.job.Name); err != nil {
+				return err
+			}
+		}
+	}
+	left := 0
+	for _, key := range k.c.served.replicasOf(k.key) {
+		if j, err := k.c.Store.Job(k.ctx, key); err == nil && !j.Status.State.Terminal() {
+			left++
+		} else {
+			k.c.served.dropReplica(key)
+		}
+	}
+	if left > 0 {
+		return nil
+	}
+	page, err := k.c.Store.Jobs(k.ctx, trainyard.JobQuery{Scope: k.d.Scope, View: trainyard.ViewAll, Tag: replicaTag + "=" + k.key, Top: 1000})
+	if err != nil {
+		return err
+	}
+	for _, j := range page.Items {
+		if err := k.c.DeleteJob(k.ctx, trainyard.User{Name: "trainyard", Role: trainyard.RoleAdmin}, j.Scope, j.Name); err != nil {
+			return err
+		}
+	}
+	e := k.c.served.endpoint(k.d.Endpoint)
+	last := e != nil && e.Deleting && len(k.c.served.deploymentsOf(k.d.Endpoint)) == 1
+	err = k.c.Store.Update(k.ctx, func(tx *store.Tx) error {
+		if err := tx.DeleteResource(k.d.Scope, trainyard.KindOnlineDeployment, k.d.Endpoint+"/"+k.d.Name, ""); err != nil && !trainyard.IsNotFound(err) {
+			return err
+		}
+		if !last {
+			return nil
+		}
+		return tx.DeleteResource(e.Scope, trainyard.KindOnlineEndpoint, e.Name, "")
+	})
+	if err != nil {
+		return err
+	}
+	k.c.served.dropDeployment(k.d.Endpoint, k.d.Name)
+	if last {
+		k.c.served.dropEndpoint(e.Name)
+	}
+	k.c.routesChanged()
+	return nil
+}
+
+// replicaTail is the end of a replica's log, at most so many bytes of whole lines; "" if there is none.
+// known says how long to wait until every gateway has the routes in which a replica is no more; 0: they have.
+// routeIsNew says whether a deployment's route is another than it was at the last call.
+// crash counts an end that nobody asked for.
+// crashWait is how long to wait before the next try: nothing after the first end, then twice as long each time.
+// routesRev counts changes of routes that gateways must learn of.
+// Routes is what gateways send requests by; it waits until that is newer than after.
+// How long a gateway holds a request for a replica that is on its way.
+// replicaLog is where a replica's log is among its job's.
+// DeploymentLogs is the end of what a deployment's replicas said, newest replica last: so many lines of each. container chooses between
+// the model server ("InferenceServer") and the preparation before it ("StorageInitializer").
+// lastLines is the end of a replica's log, or of what was said while it was prepared.
+// replicaStatuses is what people see of a deployment's replicas.
+// instances is a number of replicas for people.

@@ -1,0 +1,136 @@
+package control
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/trainyard/trainyard"
+)
+
+func (c *Control) replicaTail(ctx context.Context, j *trainyard.Job, most int64) string {
+	files, err := c.Output.Files(ctx, j.Scope, j.Name)
+	if err != nil {
+		return ""
+	}
+	for _, f := range files {
+		if f.Key != replicaLog {
+			continue
+		}
+		r, _, err := c.Output.Read(ctx, j.Scope, j.Name, f.Key, max(0, f.Size-most))
+		if err != nil {
+			return ""
+		}
+		defer r.Close()
+		data, err := io.ReadAll(io.LimitReader(r, most))
+		if err != nil {
+			return ""
+		}
+		if f.Size > most {
+			if i := bytes.IndexByte(data, '\n'); i >= 0 {
+				data = data[i+1:]
+			}
+		}
+		return strings.TrimSpace(strings.ToValidUTF8(string(data), "\uFFFD"))
+	}
+	return ""
+}
+
+const replicaLog = "user_logs/std_log.txt"
+
+func (c *Control) DeploymentLogs(ctx context.Context, scope trainyard.Scope, endpoint, name string, tail int, container string) (string, error) {
+	d := c.served.deployment(endpoint, name)
+	if d == nil || d.Scope.Fold() != scope.Fold() {
+		return "", noDeployment(endpoint, name)
+	}
+	if tail <= 0 {
+		tail = 50
+	}
+	page, err := c.Store.Jobs(ctx, trainyard.JobQuery{Scope: scope, View: trainyard.ViewAll, Tag: replicaTag + "=" + deploymentKey(endpoint, name), Top: 20})
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	slices.Reverse(page.Items)
+	for _, j := range page.Items {
+		text, err := c.lastLines(ctx, j, tail, strings.EqualFold(container, "StorageInitializer"))
+		if err != nil {
+			return "", err
+		}
+		if text == "" {
+			continue
+		}
+		if len(page.Items) > 1 {
+			fmt.Fprintf(&b, "--- replica %s: %s ---\n", j.Name, strings.ToLower(string(j.Status.State)))
+		}
+		b.WriteString(text)
+		if !strings.HasSuffix(text, "\n") {
+			b.WriteByte('\n')
+		}
+	}
+	return b.String(), nil
+}
+
+func (c *Control) lastLines(ctx context.Context, j *trainyard.Job, lines int, preparing bool) (string, error) {
+	files, err := c.Output.Files(ctx, j.Scope, j.Name)
+	if err != nil {
+		return "", err
+	}
+	const most = 1 << 20
+	var out []string
+	for _, f := range files {
+		if strings.HasPrefix(f.Key, "user_logs/") == preparing {
+			continue
+		}
+		r, _, err := c.Output.Read(ctx, j.Scope, j.Name, f.Key, max(0, f.Size-most))
+		if err != nil {
+			return "", err
+		}
+		data, err := io.ReadAll(io.LimitReader(r, most))
+		r.Close()
+		if err != nil {
+			return "", err
+		}
+		out = append(out, strings.Split(strings.TrimRight(string(data), "\n"), "\n")...)
+	}
+	return strings.Join(out[max(0, len(out)-lines):], "\n"), nil
+}
+
+func (c *Control) replicaStatuses(ctx context.Context, d *trainyard.OnlineDeployment) ([]trainyard.ReplicaStatus, error) {
+	all, err := c.look(ctx, deploymentKey(d.Endpoint, d.Name))
+	if err != nil {
+		return nil, err
+	}
+	var out []trainyard.ReplicaStatus
+	for _, r := range all {
+		j := c.present(ctx, r.job)
+		s := trainyard.ReplicaStatus{Name: j.Name, Generation: r.gen, State: string(j.Status.State), Address: r.serving.Address,
+			Reason: j.Status.Reason.Message, Since: j.Status.Reason.Since}
+		if a := j.Status.Current(); a != nil && len(a.Tasks) > 0 {
+			s.Node = a.Tasks[0].Node
+			use, heard := c.served.usage(deploymentKey(d.Endpoint, d.Name), a.Tasks[0].ID)
+			s.MemoryMB, s.PeakMB, s.CPU, s.OOMKills, s.Measured = use.MemoryMB, use.PeakMB, use.CPU, use.OOMKills, heard
+		}
+		switch {
+		case r.ready():
+			s.State, s.Reason = "Ready", ""
+		case j.Status.State == trainyard.JobRunning && r.serving.Was:
+			s.State, s.Reason = "Unready", r.serving.Why
+		case j.Status.State == trainyard.JobRunning:
+			s.State, s.Reason = "Loading", "the model is loading"
+		}
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+func instances(n int) string {
+	if n == 1 {
+		return "1 instance"
+	}
+	return strconv.Itoa(n) + " instances"
+}
