@@ -174,7 +174,7 @@ func (p *profiler) detail() {
 	if rec := r.Recommendation; rec != nil {
 		fmt.Fprintf(a.out, "\n%s %s, $%.3f an hour\n", a.paint(bold, "Recommended:"), a.paint(bold, fmt.Sprintf("%d × %s", rec.Instances, rec.Size)), rec.PricePerHour)
 		a.pairs(a.out, [][2]string{{"in the file", fmt.Sprintf("instance_type: %s, instance_count: %d, request_settings: {max_concurrent_requests_per_instance: %d}",
-			rec.Size, rec.Instances, rec.Concurrency)}, {"why", rec.Why}})
+			rec.Size, rec.Instances, rec.Concurrency)}, {"why", rec.Why}, {"cheaper", rec.Cheaper}})
 	}
 	if v := r.Verification; v != nil {
 		mark := a.paint(green, "✓ it holds")

@@ -127,7 +127,7 @@ func chart(trials []rightsize.Trial, g rightsize.Goal, width int) string {
 		}
 		fmt.Fprintf(&legend, "%*s %c %s\n", chartMargin-1, "", mark, trials[i].Name)
 	}
-	labels := map[int]string{}
+	labels := map[int]string{0: rightsize.Millis(s.highMS), chartRows - 1: rightsize.Millis(s.lowMS)}
 	for _, v := range ticks(s.lowMS, s.highMS, false) {
 		labels[row(v)] = rightsize.Millis(v)
 	}

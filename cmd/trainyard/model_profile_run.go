@@ -50,7 +50,7 @@ const (
 	routedWithin   = 20 * time.Second
 	measuredWithin = 8 * time.Second // a replica is measured every few seconds
 	warmUp         = time.Second
-	tries          = 3 // recommendations that are verified: each has an instance more
+	tries          = 3 // recommendations that are verified: each has more instances
 )
 
 // run makes the endpoint, measures, recommends and verifies. What it made is gone when it returns.
@@ -244,7 +244,7 @@ func (p *profiler) climb(ctx context.Context, t *rightsize.Trial) error {
 	return ctx.Err()
 }
 
-// verifyAll applies the rate to what is recommended. If that does not hold, it recommends an instance more, and applies it again.
+// verifyAll applies the rate to what is recommended. If that does not hold, it recommends more instances, and applies it again.
 func (p *profiler) verifyAll(ctx context.Context) error {
 	rec := p.rep.Recommendation
 	size, err := rightsize.Pick(p.sizes, []string{rec.Size})
@@ -260,8 +260,8 @@ func (p *profiler) verifyAll(ctx context.Context) error {
 		if v.Held || try == tries || p.rep.Goal.Rate == 0 {
 			return p.drop(ctx)
 		}
-		p.app.say("it did not hold: %s; one instance more", v.Why)
-		*rec = rec.Out(size[0], rec.Instances+1)
+		p.app.say("it did not hold: %s; trying %s", v.Why, plural(rec.More(), "instance"))
+		*rec = rec.Out(size[0], rec.More())
 	}
 }
 

@@ -49,6 +49,11 @@ func (s *server) launch(ctx context.Context, with setup) error {
 	if err := os.Mkdir(s.stamps(), 0o755); err != nil {
 		return err
 	}
+	return s.start(ctx, with)
+}
+
+// start starts the server, on the data that it may have already.
+func (s *server) start(ctx context.Context, with setup) error {
 	args := []string{"server", "--data", filepath.Join(s.dir, "data"), "--listen", "127.0.0.1:0"}
 	if with.listen != "" {
 		args[len(args)-1] = with.listen
@@ -115,8 +120,13 @@ func (s *server) tail() string {
 	return string(data[max(0, len(data)-2000):])
 }
 
-func (s *server) stop() {
+// halt ends the server and leaves its data.
+func (s *server) halt() {
 	_ = s.cmd.Process.Signal(syscall.SIGTERM)
 	_ = s.cmd.Wait()
+}
+
+func (s *server) stop() {
+	s.halt()
 	_ = os.RemoveAll(s.dir)
 }

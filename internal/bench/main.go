@@ -18,12 +18,18 @@ import (
 )
 
 func main() {
+	if ok, err := child(os.Args); ok {
+		if err != nil {
+			log.Fatal(err)
+		}
+		return
+	}
 	binary := flag.String("binary", "bin/trainyard", "program to measure")
 	out := flag.String("out", "", "markdown file to write (default: standard output)")
 	jobs := flag.Int("jobs", 1000, "jobs of `true` in the throughput run")
 	starts := flag.Int("starts", 200, "jobs in the latency run")
 	folder := flag.String("engines", "", "folder of the scripts that start engines, such as test/engines (default: only engines that variables lead to)")
-	only := flag.String("only", "", "docker, slurm or kube: measure beside this engine and nothing else")
+	only := flag.String("only", "", "docker, slurm or kube: measure beside this engine and nothing else; serving, or starts, gateway or idle of it: only that")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	ctx, cancel := context.WithTimeout(ctx, 40*time.Minute) // an engine may have to be built first
@@ -40,6 +46,7 @@ type row struct{ what, budget, measured, limits string }
 
 func run(ctx context.Context, binary, out, folder, only string, jobs, starts int) error {
 	text := ""
+	var failed error
 	if only == "" {
 		rows, err := alone(ctx, binary, jobs, starts)
 		if err != nil {
@@ -47,8 +54,19 @@ func run(ctx context.Context, binary, out, folder, only string, jobs, starts int
 		}
 		text = page(rows)
 	}
-	pairs, leftOut, failed := beside(ctx, binary, folder, only)
-	text += besides(pairs, leftOut)
+	if only == "" || isServing(only) {
+		served, err := serve(ctx, binary, only)
+		if served == nil {
+			return err
+		}
+		text += served.page()
+		failed = err
+	}
+	if !isServing(only) {
+		pairs, leftOut, err := beside(ctx, binary, folder, only)
+		text += besides(pairs, leftOut)
+		failed = errors.Join(failed, err)
+	}
 	if out == "" {
 		fmt.Print(text)
 		return failed

@@ -25,18 +25,24 @@ func (s *server) idleMemory(ctx context.Context) (row, error) {
 	case <-ctx.Done():
 		return r, ctx.Err()
 	}
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid))
+	n, err := residentMemory(s.cmd.Process.Pid)
+	r.measured = fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+	return r, err
+}
+
+// residentMemory is that of a process, in bytes.
+func residentMemory(pid int) (int64, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
-		return r, err
+		return 0, err
 	}
 	for line := range strings.Lines(string(data)) {
 		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
-			kb, err := strconv.Atoi(strings.Fields(rest)[0])
-			r.measured = fmt.Sprintf("%.1f MiB", float64(kb)/1024)
-			return r, err
+			kb, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+			return kb << 10, err
 		}
 	}
-	return r, fmt.Errorf("no VmRSS in /proc/%d/status", s.cmd.Process.Pid)
+	return 0, fmt.Errorf("no VmRSS in /proc/%d/status", pid)
 }
 
 // cliStart is how long the smallest command takes.

@@ -67,11 +67,11 @@ func (m Machine) lacks(s Size) string {
 	case m.Instances(s) != 0:
 		return ""
 	case float64(s.VCPUs) > m.VCPUs:
-		return fmt.Sprintf("not measured: it has %d vCPUs and this machine %g", s.VCPUs, m.VCPUs)
+		return fmt.Sprintf("it has %d vCPUs and this machine %g", s.VCPUs, m.VCPUs)
 	case s.MemoryGB > m.MemoryGB:
-		return fmt.Sprintf("not measured: it has %g GiB of memory and this machine %.1f", s.MemoryGB, m.MemoryGB)
+		return fmt.Sprintf("it has %g GiB of memory and this machine %.1f", s.MemoryGB, m.MemoryGB)
 	}
-	return fmt.Sprintf("not measured: it has %d GPUs and this machine %d", s.GPUs, m.GPUs)
+	return fmt.Sprintf("it has %d GPUs and this machine %d", s.GPUs, m.GPUs)
 }
 
 // Outcome is what came of trying a size.
@@ -200,7 +200,7 @@ func Trials(sizes []Size, named bool, m Machine, gpus int, needMB int64) []Trial
 // Shrink marks a trial that is still to be made if its size turns out to be too small.
 func (t *Trial) Shrink(needMB int64) {
 	if t.Outcome == "" && !Roomy(t.Size, needMB) {
-		t.Outcome, t.Why = TooSmall, fmt.Sprintf("has %d MB of memory, and 150 %% of the %d MB that the model needs is %.0f MB", t.MemoryMB(), needMB, math.Ceil(Margin*float64(needMB)))
+		t.Outcome, t.Why = TooSmall, fmt.Sprintf("it has %d MB of memory, and 150 %% of the %d MB that the model needs is %.0f MB", t.MemoryMB(), needMB, math.Ceil(Margin*float64(needMB)))
 	}
 }
 
@@ -244,6 +244,17 @@ func values(m map[int]Size) func(func(Size) bool) {
 	}
 }
 
+// most is the highest number of requests at once at which the goal was met: an instance may be given so many before they fail it.
+func (t *Trial) most(g Goal) int {
+	n := 0
+	for _, p := range t.Points {
+		if g.Fits(p.Load) {
+			n = max(n, p.Concurrency)
+		}
+	}
+	return n
+}
+
 // Recommendation is a size and a number of instances.
 type Recommendation struct {
 	Size         string  `json:"size"`
@@ -253,6 +264,7 @@ type Recommendation struct {
 	P99MS        float64 `json:"p99_ms"`         // as measured
 	PricePerHour float64 `json:"price_per_hour"` // of all instances
 	Why          string  `json:"reason"`
+	Cheaper      string  `json:"cheaper,omitempty"` // a larger size of which fewer cost less in all, in words
 }
 
 // Recommend chooses the cheapest size that meets the goal, and then as many instances of it as the rate needs: first up, then out. Without
@@ -270,19 +282,48 @@ func Recommend(trials []Trial, g Goal, needMB int64) (Recommendation, error) {
 		return Recommendation{}, nothing(trials, g, needMB)
 	}
 	p, _ := best.Best(g)
-	r := Recommendation{Size: best.Name, Concurrency: p.Concurrency, PerInstance: Share * p.PerSecond, P99MS: p.P99MS}
+	r := Recommendation{Size: best.Name, Concurrency: best.most(g), PerInstance: Share * p.PerSecond, P99MS: p.P99MS}
 	r.Why = fmt.Sprintf("the smallest size that has 150 %% of the %d MB which the model needs", needMB)
 	if g.P99MS > 0 {
 		r.Why += fmt.Sprintf(" and answers 99 %% of the requests within %s", Millis(g.P99MS))
 	}
 	r.Why += fmt.Sprintf("; it did %.1f requests/s with %d at once, and is counted on for %.0f %% of that", p.PerSecond, p.Concurrency, 100*Share)
-	return r.Out(best.Size, max(1, int(math.Ceil(g.Rate/r.PerInstance-1e-9)))), nil
+	r = r.Out(best.Size, instances(p, g))
+	r.Cheaper = cheaper(r, trials, g, needMB)
+	return r, nil
+}
+
+// instances is how many a rate needs that each do a share of what was measured.
+func instances(p Point, g Goal) int {
+	return max(1, int(math.Ceil(g.Rate/(Share*p.PerSecond)-1e-9)))
+}
+
+// cheaper names a size of which the rate needs so few that they cost less than what is recommended.
+func cheaper(r Recommendation, trials []Trial, g Goal, needMB int64) string {
+	least, words := r.PricePerHour, ""
+	for i := range trials {
+		t := &trials[i]
+		p, ok := t.Best(g)
+		if !ok || t.Outcome != Measured || !Roomy(t.Size, needMB) {
+			continue
+		}
+		if n := instances(p, g); float64(n)*t.PricePerHour < least {
+			least = float64(n) * t.PricePerHour
+			words = fmt.Sprintf("%d × %s would do for $%.3f an hour", n, t.Name, least)
+		}
+	}
+	return words
 }
 
 // Out is the recommendation with another number of instances.
 func (r Recommendation) Out(s Size, instances int) Recommendation {
 	r.Instances, r.PricePerHour = instances, float64(instances)*s.PricePerHour
 	return r
+}
+
+// More is how many instances to try next where so many did not hold: a quarter more, and at least one.
+func (r Recommendation) More() int {
+	return max(r.Instances+1, int(math.Ceil(1.25*float64(r.Instances))))
 }
 
 // nothing says why there is nothing to recommend.

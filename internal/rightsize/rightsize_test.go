@@ -100,10 +100,10 @@ func TestRecommend(t *testing.T) {
 		need   int64
 		want   string // size × instances @ concurrency, or a part of the error
 	}{
-		{"takes the size up that is too slow, and then as many as the rate needs at 80 percent", []Trial{slow, quick}, goal, 1000, "Two × 3 @ 2"},
-		{"takes the smallest where nothing is asked of it", []Trial{slow, quick}, Goal{}, 1000, "One × 1 @ 1"},
+		{"takes the size up that is too slow, and then as many as the rate needs at 80 percent", []Trial{slow, quick}, goal, 1000, "Two × 3 @ 4"},
+		{"takes the smallest where nothing is asked of it", []Trial{slow, quick}, Goal{}, 1000, "One × 1 @ 2"},
 		{"takes the cheapest, in whatever order they were tried", []Trial{quick, measured(roomy, at(1, 30, 10))}, goal, 1000, "TwoRoomy × 5 @ 1"},
-		{"leaves out a size that turned out to have too little room", []Trial{measured(one, at(1, 90, 10)), quick}, goal, 3000, "Two × 3 @ 2"},
+		{"leaves out a size that turned out to have too little room", []Trial{measured(one, at(1, 90, 10)), quick}, goal, 3000, "Two × 3 @ 4"},
 		{"leaves out points at which requests failed", []Trial{measured(two, at(1, 40, 20), Point{2, Load{Requests: 10, Failed: 1, PerSecond: 99, P99MS: 1}})}, goal, 10, "Two × 4 @ 1"},
 		{"leaves out what ran out of memory, and takes its memory for needed", []Trial{{Size: one, Outcome: OutOfMemory, PeakMB: 3584, Points: nil}, measured(two, at(1, 100, 20))}, goal, 10, "Two × 2 @ 1"},
 		{"needs no instance more for a rate that is just met", []Trial{measured(two, at(1, 125, 20))}, goal, 10, "Two × 1 @ 1"},
@@ -247,4 +247,14 @@ func TestALoadCountsFailuresAndEndsWhenItIsTold(t *testing.T) {
 			cancel()
 		}
 	})
+}
+
+func TestWhatCostsLessInAllIsSaid(t *testing.T) {
+	r, err := Recommend([]Trial{measured(one, at(1, 20, 10)), measured(two, at(1, 100, 10))}, Goal{Rate: 80, P99MS: 50}, 10)
+	if err != nil || r.Size != "One" || r.Instances != 5 || r.Cheaper != "1 × Two would do for $0.150 an hour" {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if r.More() != 7 || r.Out(one, 1).More() != 2 {
+		t.Errorf("more than 5 is %d, more than 1 is %d", r.More(), r.Out(one, 1).More())
+	}
 }

@@ -16,6 +16,7 @@ type deploymentView struct {
 	State                 state
 	Part                  string // "90 % of the traffic"
 	Why, Code             string // the reason, where there is something to say
+	Said                  string // the end of a log that the reason quotes
 	Bad                   bool
 	Since                 moment
 	Warnings              []string
@@ -44,7 +45,7 @@ func (d *door) deploymentsView(v *visit, e *trainyard.OnlineEndpoint, deps []*tr
 		w := deploymentOf(v, e, dep)
 		w.Class = deploymentColor(i)
 		if counted {
-			w.Numbers = counts.numbers(dep.Endpoint, dep.Name)
+			w.Numbers = counts.numbers(dep.Endpoint, dep.Name, e.Spec.Traffic[dep.Name]+e.Spec.MirrorTraffic[dep.Name] > 0)
 		}
 		out.List = append(out.List, w)
 	}
@@ -62,6 +63,7 @@ func deploymentOf(v *visit, e *trainyard.OnlineEndpoint, d *trainyard.OnlineDepl
 	}
 	if s.State != trainyard.DeploymentSucceeded || w.Ready < w.Wanted {
 		w.Why, w.Code, w.Since, w.Bad = s.Reason.Message, s.Reason.Code, momentOf(v.now, s.Reason.Since), s.State == trainyard.DeploymentFailed
+		w.Why, w.Said, _ = strings.Cut(w.Why, "\n") // what follows is the log
 	}
 	several := slices.ContainsFunc(s.Replicas, func(r trainyard.ReplicaStatus) bool { return r.Generation != s.Replicas[0].Generation })
 	for _, r := range s.Replicas {

@@ -17,7 +17,7 @@ var _ studio.Endpoints = (*world)(nil)
 type serving struct {
 	endpoints   []*trainyard.OnlineEndpoint
 	deployments []*trainyard.OnlineDeployment
-	said        map[string]string // logs of deployments, by "endpoint/deployment/container"
+	tails       map[string]string // logs of deployments, by "endpoint/deployment/container"
 	counts      []trainyard.ServeStats
 	models      []*trainyard.Resource // oldest version first
 }
@@ -63,7 +63,7 @@ func (w *world) Deployments(ctx context.Context, s trainyard.Scope, endpoint str
 func (w *world) DeploymentLogs(_ context.Context, _ trainyard.Scope, endpoint, name string, _ int, container string) (string, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.serving.said[endpoint+"/"+name+"/"+container], nil
+	return w.tails[endpoint+"/"+name+"/"+container], nil
 }
 
 func (w *world) snapshot() []trainyard.ServeStats {
@@ -136,7 +136,7 @@ func (w *world) addEndpoint() {
 		Spec: trainyard.EndpointSpec{AuthMode: trainyard.AuthKey, Description: "Names flowers", Traffic: map[string]int{"blue": 90, "green": 10},
 			MirrorTraffic: map[string]int{"shadow": 25}, ScoringURI: uri, SwaggerURI: strings.Replace(uri, "score", "swagger.json", 1)}})
 	w.deployments = append(w.deployments, blue, green, shadow)
-	w.serving.said = map[string]string{"iris/blue/InferenceServer": "--- replica iris-blue-1-a: running ---\n\x1b[32mloaded\x1b[0m in 3 s\n", "iris/shadow/StorageInitializer": "building\n"}
+	w.tails = map[string]string{"iris/blue/InferenceServer": "--- replica iris-blue-1-a: running ---\n\x1b[32mloaded\x1b[0m in 3 s\n", "iris/shadow/StorageInitializer": "building\n"}
 	w.events = append(w.events, trainyard.Event{Seq: 1, Time: start, Scope: scope, Kind: "endpoint", Subject: "iris", What: "created", Who: "ada"},
 		trainyard.Event{Seq: 2, Time: start, Scope: scope, Kind: "deployment", Subject: "iris/blue", What: "succeeded", Message: "2 of 2 replicas are ready"})
 	w.counts = []trainyard.ServeStats{stats("blue", map[int]int64{200: 1000}, 1000), stats("green", nil, 0), stats("shadow", nil, 0)}

@@ -86,34 +86,19 @@ type numbersView struct {
 	Notes []string
 }
 
-// numbers is what a reading says of a deployment; nil where the gateway does not know it.
-func (r *reading) numbers(endpoint, name string) *numbersView {
+// numbers is what a reading says of a deployment; nil where the gateway does not know it. One that is given no requests and had none has
+// no tiles.
+func (r *reading) numbers(endpoint, name string, given bool) *numbersView {
 	key := deploymentKey(endpoint, name)
 	now, known := r.now.by[key]
 	if !known {
 		return nil
 	}
 	n := &numbersView{Total: count64(now.Requests, "request") + " since the gateway started"}
-	n.Tiles = append(n.Tiles, r.rate(key))
-	for _, g := range []struct {
-		name, note string
-		n          int
-	}{{"In flight", "at replicas", now.InFlight}, {"Queued", "wait for their turn", now.Queued - now.Held}, {"Held", "wait for a first replica", now.Held}} {
-		n.Tiles = append(n.Tiles, tile{Name: g.name, Value: itoa(max(g.n, 0)), Note: g.note})
+	if !given && came(&now)+int64(now.Queued) == 0 {
+		return n
 	}
-	part, of := r.recent(key)
-	for _, q := range []struct {
-		name  string
-		share float64
-	}{{"p50", 0.5}, {"p95", 0.95}, {"p99", 0.99}} {
-		t := tile{Name: q.name, Value: "–", Note: of}
-		if answers(&part) > 0 {
-			t.Value = "≤ " + fine(part.LatencyQuantile(q.share))
-		}
-		n.Tiles = append(n.Tiles, t)
-	}
-	bad := failures(part.Codes)
-	n.Tiles = append(n.Tiles, tile{Name: "Errors", Value: thousands(bad), Note: of, Bad: bad > 0})
+	n.Tiles = r.tiles(key)
 	for _, code := range slices.Sorted(maps.Keys(now.Codes)) {
 		n.Codes = append(n.Codes, codeOf(code, now.Codes[code]))
 	}
@@ -129,6 +114,31 @@ func (r *reading) numbers(endpoint, name string) *numbersView {
 	return n
 }
 
+// tiles are the numbers that a person looks at first.
+func (r *reading) tiles(key string) []tile {
+	now, out := r.now.by[key], []tile{r.rate(key)}
+	for _, g := range []struct {
+		name, note string
+		n          int
+	}{{"In flight", "at replicas", now.InFlight}, {"Queued", "for their turn", now.Queued - now.Held}, {"Held", "for a first replica", now.Held}} {
+		out = append(out, tile{Name: g.name, Value: itoa(max(g.n, 0)), Note: g.note})
+	}
+	part, of := r.recent(key)
+	for _, q := range []struct {
+		name  string
+		share float64
+	}{{"p50", 0.5}, {"p95", 0.95}, {"p99", 0.99}} {
+		t := tile{Name: q.name, Value: "–", Note: of}
+		if answers(&part) > 0 {
+			t.Value = "≤ " + fine(part.LatencyQuantile(q.share))
+		}
+		out = append(out, t)
+	}
+	bad := failures(part.Codes)
+	out = append(out, tile{Name: "Errors", Value: thousands(bad), Note: of, Bad: bad > 0})
+	return out
+}
+
 // rate is how many requests came a second, of late.
 func (r *reading) rate(key string) tile {
 	t := tile{Name: "Requests/s", Value: "–", Note: "counted from now on"}
@@ -137,17 +147,18 @@ func (r *reading) rate(key string) tile {
 		return t
 	}
 	now, was := r.now.by[key], r.second.by[key]
-	if now.Requests < was.Requests { // it was deleted and made again
-		was.Requests = 0
+	before := came(&was)
+	if came(&now) < before { // it was deleted and made again
+		before = 0
 	}
-	t.Value, t.Note = perSecond(float64(now.Requests-was.Requests)/took.Seconds()), "in the last "+long(took.Round(time.Second))
+	t.Value, t.Note = perSecond(float64(came(&now)-before)/took.Seconds()), "in the last "+long(took.Round(time.Second))
 	return t
 }
 
 // recent is the answers since the oldest reading that is kept; where there were none, all answers. The words say of which time they are.
 func (r *reading) recent(key string) (trainyard.ServeStats, string) {
 	now, was := r.now.by[key], r.minute.by[key]
-	if took := r.now.at.Sub(r.minute.at); took >= trafficStep/2 && now.Requests >= was.Requests && len(was.Latency) <= len(now.Latency) {
+	if took := r.now.at.Sub(r.minute.at); took >= trafficStep/2 && came(&now) >= came(&was) && len(was.Latency) <= len(now.Latency) {
 		part := now
 		part.Latency, part.Codes = slices.Clone(now.Latency), maps.Clone(now.Codes)
 		for i, n := range was.Latency {
@@ -162,6 +173,9 @@ func (r *reading) recent(key string) (trainyard.ServeStats, string) {
 	}
 	return now, "of all answers"
 }
+
+// came is how many requests came, copies included.
+func came(s *trainyard.ServeStats) int64 { return s.Requests + s.Mirrored }
 
 func answers(s *trainyard.ServeStats) (n int64) {
 	for _, k := range s.Latency {
