@@ -57,14 +57,20 @@ func drawn(t *rightsize.Trial) []rightsize.Point {
 	return out
 }
 
-// ticks are the round numbers of an axis: 1, 2 and 5 times powers of ten from low to high.
-func ticks(low, high float64, all bool) []float64 {
+// ticks are round numbers of a logarithmic axis from low to high: powers of ten, and where those are few, numbers between them too.
+func ticks(low, high float64) []float64 {
 	var out []float64
-	for e := math.Floor(math.Log10(low)); e <= math.Log10(high); e++ {
-		for _, f := range []float64{1, 2, 5} {
-			if v := f * math.Pow(10, e); v >= low && v <= high && (all || f == 1 || high/low < 100) {
-				out = append(out, v)
+	for _, factors := range [][]float64{{1}, {1, 2, 5}, {1, 1.5, 2, 3, 4, 5, 6, 7, 8, 9}} {
+		out = nil
+		for e := math.Floor(math.Log10(low)); e <= math.Log10(high); e++ {
+			for _, f := range factors {
+				if v := f * math.Pow(10, e); v >= low && v <= high {
+					out = append(out, v)
+				}
 			}
+		}
+		if len(out) >= 3 {
+			break
 		}
 	}
 	return out
@@ -128,7 +134,7 @@ func chart(trials []rightsize.Trial, g rightsize.Goal, width int) string {
 		fmt.Fprintf(&legend, "%*s %c %s\n", chartMargin-1, "", mark, trials[i].Name)
 	}
 	labels := map[int]string{0: rightsize.Millis(s.highMS), chartRows - 1: rightsize.Millis(s.lowMS)}
-	for _, v := range ticks(s.lowMS, s.highMS, false) {
+	for _, v := range ticks(s.lowMS, s.highMS) {
 		labels[row(v)] = rightsize.Millis(v)
 	}
 	if g.P99MS > 0 {
@@ -151,7 +157,7 @@ func chart(trials []rightsize.Trial, g rightsize.Goal, width int) string {
 
 // The plot's frame, in pixels.
 const (
-	plotWidth, plotHeight              = 880, 520
+	plotWidth, plotHeight              = 960, 520
 	plotLeft, plotTop, plotW, plotH    = 84, 64, 540, 380
 	plotLegendX, plotLegendY, plotLine = plotLeft + plotW + 28, plotTop + 14, 40
 )
@@ -196,7 +202,7 @@ func writePlot(w io.Writer, trials []rightsize.Trial, g rightsize.Goal, picked s
 		for _, v := range axisSteps(s.mostRate) {
 			d.XTicks = append(d.XTicks, plotTick{x(v), fmt.Sprintf("%g", v)})
 		}
-		for _, v := range ticks(s.lowMS, s.highMS, true) {
+		for _, v := range ticks(s.lowMS, s.highMS) {
 			d.YTicks = append(d.YTicks, plotTick{y(v), rightsize.Millis(v)})
 		}
 		if g.P99MS > 0 {

@@ -257,6 +257,7 @@ func TestAModelIsServed(t *testing.T) {
 	})
 
 	t.Run("while the server is away, by a gateway of its own", func(t *testing.T) {
+		whole := l
 		l := &serveLab{l.in(t), l.gateway, l.key}
 		other := l.startGateway()
 		a := l.load(other, 20)
@@ -264,10 +265,10 @@ func TestAModelIsServed(t *testing.T) {
 		l.kill()
 		<-time.After(2 * time.Second)
 		l.start()
+		whole.cmd, whole.out, whole.errout = l.cmd, l.out, l.errout
 		l.wait("the gateway inside answers again", func() bool { status, _, _ := l.score(l.gateway, ""); return status == 200 })
 		<-time.After(time.Second)
 		a.stop()
-		*l.lab.cmd = *l.cmd
 	})
 }
 

@@ -24,6 +24,7 @@ const (
 	crashMemory = 10 * time.Minute // a replica that ran so long was well: the next end is the first of its row
 	crashDelay  = 200 * time.Millisecond
 	crashMost   = 30 * time.Second
+	blockedWait = 10 * time.Second
 	drainAck    = 3 * time.Second // a gateway that says nothing for so long is not waited for
 	replicaTail = 4 << 10         // bytes of a replica's log in the reason of its deployment
 	replicaLogs = 3               // ended replicas of a deployment whose logs are kept
@@ -122,6 +123,8 @@ type keeper struct {
 	now   time.Time
 	live  []*replica
 	again time.Duration
+
+	blocked string // why no replica can be made
 }
 
 // later asks for another look after a while, at the latest.
@@ -207,7 +210,7 @@ func (k *keeper) keep() error {
 // fill makes replicas that are missing and lets spare ones go, those that are not ready first, then the newest.
 func (k *keeper) fill(p *trainyard.ReplicaPlan, want int) error {
 	present, _ := k.of(p.Generation)
-	for i := len(present); i < want; i++ {
+	for i := len(present); i < want && k.blocked == ""; i++ {
 		if wait := k.c.served.crashWait(k.key, k.now); wait > 0 {
 			k.later(wait)
 			return nil
@@ -255,6 +258,13 @@ func (k *keeper) start(p *trainyard.ReplicaPlan) error {
 	})
 	if err != nil {
 		k.c.served.dropReplica(j.Key())
+	}
+	if trainyard.IsNotFound(err) { // of the compute: nothing else is looked for
+		k.blocked = err.Error() + "; attach or create it again, or deploy elsewhere"
+		k.later(blockedWait)
+		return nil
+	}
+	if err != nil {
 		return fmt.Errorf("start a replica of %s: %w", k.key, err)
 	}
 	k.live = append(k.live, &replica{job: j, gen: p.Generation})
@@ -315,6 +325,9 @@ func (k *keeper) say() error {
 func (k *keeper) progress(p *trainyard.ReplicaPlan) trainyard.Reason {
 	present, ready := k.of(p.Generation)
 	what := fmt.Sprintf("%d of %d replicas are ready", len(ready), k.d.Status.Wanted)
+	if k.blocked != "" {
+		return trainyard.Reason{Code: "NoCompute", Message: what + "; " + k.blocked}
+	}
 	for _, r := range present {
 		if r.ready() {
 			continue

@@ -49,11 +49,11 @@ func TestWhatIsServedAndHow(t *testing.T) {
 			paths: [3]string{"/score", "/", "/"}, holds: []string{"127.0.0.1 \"${SERVER_PORT:-5001}\" 'score.py' 5", "/azureml-models/'iris'/'4'", "/'model.pkl'", "${{inputs.model}}"},
 			vars: map[string]string{"SCORING_TIMEOUT_MS": "5250"}, packs: []string{"azureml-defaults"}},
 		{name: "a script in a container listens everywhere", ask: ask(func(r *Request) { r.Environment, r.Contained = env("img", conda), true }),
-			port: 5001, paths: [3]string{"/score", "/", "/"}, holds: []string{"0.0.0.0 "}, packs: []string{"azureml-defaults"}, image: "img"},
+			paths: [3]string{"/score", "/", "/"}, holds: []string{"0.0.0.0 "}, packs: []string{"azureml-defaults"}, image: "img"},
 		{name: "an image for a process is not used", ask: ask(func(r *Request) { r.Environment = env("img", "") }),
 			paths: [3]string{"/score", "/", "/"}, packs: []string{serverPackage, "python"}, warns: []string{"image of environment mine:1 is not used"}},
 		{name: "an image for a container is taken as it is", ask: ask(func(r *Request) { r.Environment, r.Contained = env("img", ""), true }),
-			port: 5001, paths: [3]string{"/score", "/", "/"}, image: "img"},
+			paths: [3]string{"/score", "/", "/"}, image: "img"},
 		{name: "no environment", ask: ask(func(r *Request) { r.HasModel = false }), paths: [3]string{"/score", "/", "/"}, packs: []string{serverPackage},
 			warns: []string{"names no environment"}},
 		{name: "the node's variables are the node's", ask: ask(func(r *Request) {
@@ -80,7 +80,7 @@ func TestWhatIsServedAndHow(t *testing.T) {
 			paths: [3]string{"/score", "/", "/"}, code: Snapshot, packs: []string{"mlflow==2.15.1", "scikit-learn==1.5.2", "python=3.10.4"}, warns: []string{"guessed"}},
 		{name: "an MLflow model in the deployment's environment", ask: ask(func(r *Request) {
 			r.ScoringScript, r.ModelType, r.MLmodel, r.Environment, r.Contained = "", mlflowModel, []byte(mlmodel), env("img", conda), true
-		}), port: 5001, paths: [3]string{"/score", "/", "/"}, code: Snapshot, packs: []string{"azureml-defaults", "mlflow==2.15.1"}, image: "img"},
+		}), paths: [3]string{"/score", "/", "/"}, code: Snapshot, packs: []string{"azureml-defaults", "mlflow==2.15.1"}, image: "img"},
 		{name: "Triton", ask: ask(func(r *Request) {
 			r.ScoringScript, r.ModelType, r.Contained, r.Environment, r.ModelRoot = "", tritonModel, true, env("nvcr.io/nvidia/tritonserver:24.08-py3", ""), "models"
 		}), port: 8000, paths: [3]string{"/", "/v2/health/live", "/v2/health/ready"}, image: "nvcr.io/nvidia/tritonserver:24.08-py3",

@@ -204,7 +204,7 @@ func codeOf(code int, n int64) codeCount {
 		c.Class = "waiting"
 	}
 	if code == 424 {
-		c.Note = "the model answered with an error"
+		c.Note = "the model said no, or there was no replica"
 	}
 	return c
 }
