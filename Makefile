@@ -1,4 +1,5 @@
-# make demo: build, start a server, train on this computer and on a cluster, fetch the model, stop.
+# make demo: build, start a server, train on this computer and on a cluster, fetch the model, serve it, stop.
+# make serve-demo: train and serve alone.
 # make test: every test that needs only Go and Python (and says by name what it left out).
 SHELL = /bin/bash
 GO ?= go
@@ -8,7 +9,7 @@ TESTS ?= $(PKGS)
 # Packages whose tests stop, break and start again engines that are not ours.
 DRIVERS = ./internal/target/docker ./internal/target/kube ./internal/target/slurm ./internal/fleet/slurm ./internal/fleet/ssh
 
-.PHONY: build demo test check drivers targets clients cross bench clean
+.PHONY: build demo serve-demo test check drivers targets serving clients cross bench clean
 
 build: bin/trainyard
 
@@ -17,6 +18,9 @@ bin/trainyard: $(shell find . -name '*.go') go.mod
 
 demo: build
 	@sh examples/demo.sh bin/trainyard
+
+serve-demo: build
+	@sh examples/serve.sh bin/trainyard
 
 test: build
 	@set -o pipefail; $(GO) test -v $(PKGS) 2>&1 | awk -f tools/summary.awk
@@ -36,6 +40,11 @@ drivers:
 TABLE ?= docs/targets.md
 targets: build
 	TRAINYARD_TARGETS_TABLE=$(abspath $(TABLE)) $(GO) test -count=1 -timeout 20m -parallel 4 -run 'TestTheSameJobFiles|TestUnplugging|TestAMissingImage' ./cmd/trainyard
+
+# The same model on every kind of serving, and the page with the table of it; engines as for targets.
+PAGE ?= docs/serving.md
+serving: build
+	TRAINYARD_SERVING_TABLE=$(abspath $(PAGE)) $(GO) test -count=1 -timeout 20m -parallel 4 -run TestTheSameModelOnEveryKind ./cmd/trainyard
 
 # The official clients against this program: Azure's Python SDK, MLflow 2 and 3, HashiCorp's Go client, and a browser. They are large
 # downloads, so not part of test.

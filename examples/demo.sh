@@ -61,6 +61,8 @@ run job download --name wine-cluster --all --download-path "$dir/wine-cluster"
 (cd "$dir/wine-cluster" && find . -type f | sort)
 test -s "$(find "$dir/wine-cluster" -name model.joblib)"
 
+sh "$here/serve.sh" "$trainyard" wine-cluster
+
 title "Back to zero"
 tries=0
 while [ "$(nodes)" != 0 ]; do

@@ -51,10 +51,13 @@ type jobLink struct {
 
 var _ agentlink.Jobs = jobLink{}
 
-// MayRead lets a live job read its workspace: a key of it, or a prefix that only its keys can have.
+// MayRead lets a live job read its workspace, by a key of it or a prefix that only its keys can have, and the code of model servers.
 func (l jobLink) MayRead(ctx context.Context, who trainyard.User, key string) error {
 	if err := l.JobLives(ctx, who); err != nil {
 		return err
+	}
+	if strings.HasPrefix(key, control.ServerCode()+"/") {
+		return nil
 	}
 	if !ofOneWorkspace(key) {
 		return trainyard.Errorf(trainyard.CodeForbidden, "job %q may not read %q: name a whole container, and for the files of an asset KIND/WORKSPACE, with a slash at the end",

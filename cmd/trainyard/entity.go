@@ -121,6 +121,13 @@ func adjust(kind trainyard.Kind, out, props map[string]any) {
 	case trainyard.KindModel:
 		rename(out, "model_uri", "path")
 		rename(out, "model_type", "type")
+	case trainyard.KindComponent:
+		delete(out, "component_spec")
+		for k, v := range asMap(props["componentSpec"]) { // it is kept as its file has it
+			if k != "name" && k != "version" {
+				out[k] = v
+			}
+		}
 	case trainyard.KindOnlineEndpoint:
 		endpointEntity(out)
 	case trainyard.KindDatastore:

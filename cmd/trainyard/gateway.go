@@ -81,6 +81,7 @@ func runGateway(group *loop.Group, ln net.Listener, cert tls.Certificate, cfg ga
 	g := gateway.New(cfg)
 	group.Go("gateway routes", g.Run)
 	group.Go("gateway", func(ctx context.Context) error {
+		awaitRoutes(ctx, g)
 		stop := context.AfterFunc(ctx, func() {
 			drain, done := context.WithTimeout(context.Background(), 30*time.Second)
 			defer done()
@@ -97,6 +98,25 @@ func runGateway(group *loop.Group, ln net.Listener, cert tls.Certificate, cfg ga
 	})
 	return g
 }
+
+// awaitRoutes waits until the gateway knows its endpoints: until then it would say of each that there is none. Callers wait at the open
+// port meanwhile, but not for long, so that a gateway whose server is away says something.
+func awaitRoutes(ctx context.Context, g *gateway.Gateway) {
+	late := time.After(routesPatience)
+	look := time.NewTicker(2 * time.Millisecond)
+	defer look.Stop()
+	for !g.Ready() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-late:
+			return
+		case <-look.C:
+		}
+	}
+}
+
+const routesPatience = 3 * time.Second
 
 func newGatewayCommand() *cobra.Command {
 	var listen, dir, profile string

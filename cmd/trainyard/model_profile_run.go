@@ -1,17 +1,12 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math"
-	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
@@ -50,7 +45,9 @@ const (
 	routedWithin   = 20 * time.Second
 	measuredWithin = 8 * time.Second // a replica is measured every few seconds
 	warmUp         = time.Second
-	tries          = 3 // recommendations that are verified: each has more instances
+	fewest         = 10               // requests that verify a rate,
+	longest        = 30 * time.Second // unless that takes longer
+	tries          = 3                // recommendations that are verified: each has more instances
 )
 
 // run makes the endpoint, measures, recommends and verifies. What it made is gone when it returns.
@@ -84,42 +81,6 @@ func (p *profiler) run(ctx context.Context) (err error) {
 	return p.verifyAll(ctx)
 }
 
-// open makes the endpoint.
-func (p *profiler) open(ctx context.Context) error {
-	body := map[string]any{"location": p.rep.Location, "tags": map[string]string{"temporary": "made by trainyard model profile"}, "properties": map[string]any{"authMode": trainyard.AuthKey}}
-	ans, err := p.c.Put(ctx, body, endpointsPath, p.endpoint)
-	if err != nil {
-		return err
-	}
-	if err := p.c.Wait(ctx, ans, nil); err != nil {
-		return err
-	}
-	e, err := onlineEndpointOf(ctx, p.c, p.endpoint)
-	if err != nil {
-		return err
-	}
-	p.uri = text(e, "scoring_uri")
-	p.key, err = credential(ctx, p.c, e)
-	return err
-}
-
-// clean deletes the endpoint and all below it, also when ctx is done already.
-func (p *profiler) clean(ctx context.Context) error {
-	if ctx.Err() != nil {
-		p.app.note("deleting the temporary endpoint %s; Ctrl-C again leaves it there", p.endpoint)
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanWithin)
-	defer cancel()
-	ans, err := p.c.Delete(ctx, url.Values{}, endpointsPath, p.endpoint)
-	if err == nil {
-		err = p.c.Wait(ctx, ans, nil)
-	}
-	if trainyard.IsNotFound(err) {
-		return nil
-	}
-	return err
-}
-
 // measureNeed sees how much memory the model takes where it has plenty.
 func (p *profiler) measureNeed(ctx context.Context) error {
 	size, err := rightsize.Roomiest(p.sizes, p.machine, p.gpus)
@@ -127,19 +88,23 @@ func (p *profiler) measureNeed(ctx context.Context) error {
 		return err
 	}
 	p.app.say("measuring the memory that the model needs, on %s (%g GiB)", size.Name, size.MemoryGB)
-	err = p.serve(ctx, "need", size, 1, p.roomy())
-	if err != nil {
+	var load rightsize.Load
+	if err = p.serve(ctx, "need", size, 1, p.roomy()); err == nil {
+		load = rightsize.Closed(ctx, p.send, min(4, p.most), max(warmUp, p.each/2))
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	now, lookErr := p.settled(ctx)
+	switch {
+	case now.outOfMemory():
+		return trainyard.Errorf(trainyard.CodeConflict, "the model runs out of memory on %s already, and of the sizes that may be used none has more than its %d MB", size.Name, size.MemoryMB())
+	case err != nil:
 		return err
-	}
-	if now, err := p.look(ctx); err == nil && now.OutOfMemory > 0 {
-		return trainyard.Errorf(trainyard.CodeConflict, "the model runs out of memory on %s already, which is the largest size that may be used: %s", size.Name, now.Reason.Message)
-	}
-	if load := rightsize.Closed(ctx, p.send, min(4, p.most), max(warmUp, p.each/2)); load.Failed > 0 {
+	case load.Failed > 0:
 		return trainyard.Errorf(trainyard.CodeConflict, "%d of %d sample requests failed on %s: %s", load.Failed, load.Requests, size.Name, load.Why)
-	}
-	now, err := p.settled(ctx)
-	if err != nil {
-		return err
+	case lookErr != nil:
+		return lookErr
 	}
 	p.rep.MeasuredOn = size.Name
 	p.needs(now.PeakMB)
@@ -192,16 +157,13 @@ func (p *profiler) measure(ctx context.Context, t *rightsize.Trial) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	now, lookErr := p.look(ctx)
-	if err == nil {
-		now, lookErr = p.settled(ctx)
-	}
+	now, lookErr := p.settled(ctx)
 	if lookErr != nil && err == nil {
 		return lookErr
 	}
 	t.PeakMB, t.CPUPercent = max(t.PeakMB, now.PeakMB), max(t.CPUPercent, now.cpu())
 	switch {
-	case now.OutOfMemory > 0 || now.Reason.Code == string(trainyard.ClassOutOfMemory):
+	case now.outOfMemory():
 		t.Outcome, t.Why, t.Points = rightsize.OutOfMemory, fmt.Sprintf("used all of its %d MB", t.MemoryMB()), nil
 		t.PeakMB = max(t.PeakMB, t.MemoryMB())
 		p.app.say("%s is out of memory: the model used all of its %d MB", t.Name, t.MemoryMB())
@@ -229,7 +191,7 @@ func (p *profiler) climb(ctx context.Context, t *rightsize.Trial) error {
 			rightsize.Millis(load.P99MS), load.Failed)
 		if now, err := p.look(ctx); err == nil {
 			t.CPUPercent = max(t.CPUPercent, now.cpu())
-			if now.OutOfMemory > 0 {
+			if now.outOfMemory() {
 				break
 			}
 		}
@@ -261,6 +223,7 @@ func (p *profiler) verifyAll(ctx context.Context) error {
 			return p.drop(ctx)
 		}
 		p.app.say("it did not hold: %s; trying %s", v.Why, plural(rec.More(), "instance"))
+		rec.Why += fmt.Sprintf("; %s did not hold when the rate was applied", plural(rec.Instances, "instance"))
 		*rec = rec.Out(size[0], rec.More())
 	}
 }
@@ -281,7 +244,8 @@ func (p *profiler) verifyOnce(ctx context.Context, size rightsize.Size, rec righ
 		return nil, err
 	}
 	rightsize.Open(ctx, p.send, v.Rate, min(warmUp, p.each))
-	v.Load = rightsize.Open(ctx, p.send, v.Rate, p.each)
+	few := time.Duration(fewest / v.Rate * float64(time.Second))
+	v.Load = rightsize.Open(ctx, p.send, v.Rate, max(p.each, min(few, longest)))
 	v.Held, v.Why = p.rep.Goal.Holds(v.Load, v.Rate)
 	return v, ctx.Err()
 }
@@ -293,121 +257,4 @@ func (p *profiler) roomy() trainyard.RequestSettings {
 		set.RequestTimeout = s.RequestTimeout
 	}
 	return set
-}
-
-// serve deploys the model on a size and waits until it answers the sample request.
-func (p *profiler) serve(ctx context.Context, name string, size rightsize.Size, instances int, set trainyard.RequestSettings) error {
-	s := p.dep.Spec
-	s.EndpointComputeType, s.InstanceType, s.RequestSettings = trainyard.ServeManaged, size.Name, &set
-	s.Compute, s.ScaleSettings, s.DataCollector, s.ContainerResources = "", nil, nil, nil
-	body := map[string]any{"location": p.rep.Location, "properties": s, "sku": map[string]any{"name": "Default", "capacity": instances}}
-	p.deployment = name
-	ans, err := p.c.Put(ctx, body, endpointsPath, p.endpoint, "deployments", name)
-	if err != nil {
-		return err
-	}
-	start := p.app.now()
-	err = p.c.Wait(ctx, ans, func(client.Operation) {
-		if now, err := p.look(ctx); err == nil {
-			p.app.status("%s: %s … %s", size.Name, now.Reason.Message, long(p.app.now().Sub(start)))
-		}
-	})
-	p.app.done()
-	if err != nil {
-		return err
-	}
-	deadline := time.Now().Add(routedWithin)
-	for { // the gateway hears of it a moment later
-		err := p.send(ctx)
-		if err == nil || ctx.Err() != nil || time.Now().After(deadline) {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
-}
-
-// drop deletes the deployment that was asked last, so that the next one has its room.
-func (p *profiler) drop(ctx context.Context) error {
-	ans, err := p.c.Delete(ctx, url.Values{}, endpointsPath, p.endpoint, "deployments", p.deployment)
-	if err == nil {
-		err = p.c.Wait(ctx, ans, nil)
-	}
-	if trainyard.IsNotFound(err) {
-		return nil
-	}
-	return err
-}
-
-// send asks the deployment once.
-func (p *profiler) send(ctx context.Context) error {
-	header := http.Header{"Content-Type": {p.contentType}, "Accept": {"*/*"}, "Authorization": {"Bearer " + p.key}, "Azureml-Model-Deployment": {p.deployment}}
-	res, err := p.c.Score(ctx, p.uri, header, bytes.NewReader(p.body))
-	if err != nil {
-		return err
-	}
-	defer res.Body.Close()
-	if res.StatusCode/100 == 2 {
-		_, err = io.Copy(io.Discard, res.Body)
-		return err
-	}
-	data, _ := io.ReadAll(io.LimitReader(res.Body, 300)) // what was read of it is enough to report it
-	_, _ = io.Copy(io.Discard, res.Body)
-	return fmt.Errorf("%s %s", res.Status, clean(string(data)))
-}
-
-// servingNow is what a profile reads of its deployment.
-type servingNow struct {
-	PeakMB      int64                     `json:"peakMemoryMB"`
-	OutOfMemory int                       `json:"outOfMemory"`
-	Reason      trainyard.Reason          `json:"reason"`
-	Replicas    []trainyard.ReplicaStatus `json:"replicas"`
-}
-
-func (s *servingNow) cpu() float64 {
-	most := 0.0
-	for _, r := range s.Replicas {
-		most = max(most, r.CPU)
-	}
-	return most
-}
-
-func (s *servingNow) measured() time.Time {
-	var last time.Time
-	for _, r := range s.Replicas {
-		if r.Measured.After(last) {
-			last = r.Measured
-		}
-	}
-	return last
-}
-
-func (p *profiler) look(ctx context.Context) (servingNow, error) {
-	var e struct{ Properties servingNow }
-	raw, err := p.c.Get(ctx, endpointsPath, p.endpoint, "deployments", p.deployment)
-	if err == nil {
-		err = json.Unmarshal(raw, &e)
-	}
-	return e.Properties, err
-}
-
-// settled looks once the replicas have been measured after all that they were sent.
-func (p *profiler) settled(ctx context.Context) (servingNow, error) {
-	now, err := p.look(ctx)
-	before, deadline := now.measured(), time.Now().Add(measuredWithin)
-	for err == nil && now.OutOfMemory == 0 && !now.measured().After(before) && time.Now().Before(deadline) {
-		p.app.status("waiting for %s to be measured", p.deployment)
-		select {
-		case <-ctx.Done():
-			return now, ctx.Err()
-		case <-time.After(100 * time.Millisecond):
-		}
-		now, err = p.look(ctx)
-	}
-	if err == nil && now.PeakMB == 0 {
-		return now, trainyard.Errorf(trainyard.CodeUnsupported, "the nodes of this location do not say how much memory a replica uses; choose another with --location")
-	}
-	return now, err
 }

@@ -237,6 +237,11 @@ func (a *app) waitServing(ctx context.Context, c *client.Client, ans *client.Ans
 		return err
 	}
 	a.note("%s", a.paintErr(red, "✗ "+deployment+" does not serve"))
+	if raw, err := c.Get(ctx, endpointsPath, endpoint, "deployments", deployment); err == nil { // what was not taken as written may be why
+		if e, err := shown(trainyard.KindOnlineDeployment, raw); err == nil && e["warnings"] != nil {
+			a.warn(strings.Split(linesOf(e["warnings"]), "\n"))
+		}
+	}
 	why, log, brought := strings.Cut(err.Error(), "\n") // the reason may bring the log along
 	if !brought {
 		log, _ = deploymentLog(ctx, c, endpoint, deployment, defaultLogLines, "") // there may be none

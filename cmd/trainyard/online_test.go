@@ -230,13 +230,14 @@ func TestADeploymentThatFailsSaysWhyWithItsLog(t *testing.T) {
 			if looks++; looks > 1 {
 				y.ctl.EditDeployment(trainyard.DefaultScope(), "iris", "blue", func(d *trainyard.OnlineDeployment) {
 					d.Status.State, d.Status.Reason = trainyard.DeploymentFailed, trainyard.Reason{Code: "ModelNotLoaded", Message: "init() of score.py raised KeyError"}
+					d.Status.Warnings = []string{"the image is not used"}
 				})
 			}
 		}
 	}
 	_, note := y.run(1, "online-deployment", "create", "-f", "blue.yml", "-e", "iris", "--all-traffic")
 	at := 0
-	for _, want := range []string{"Creating   0 of 1 replicas are ready", "blue does not serve", "| loading the model", "error: init() of score.py raised KeyError"} {
+	for _, want := range []string{"Creating   0 of 1 replicas are ready", "blue does not serve", "warning: the image is not used", "| loading the model", "error: init() of score.py raised KeyError"} {
 		i := strings.Index(note[at:], want)
 		if i < 0 {
 			t.Fatalf("no %q, in its place, in\n%s", want, note)

@@ -26,6 +26,11 @@ func newRoot(a *app) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if cmd.HasSubCommands() { // of a verb that is not there, a flag says nothing
+			if unknown := knownVerb(cmd, cmd.Flags().Args()); unknown != nil {
+				return unknown
+			}
+		}
 		return usagef("%w\n  see \"%s --help\"", err, cmd.CommandPath())
 	})
 	f := root.PersistentFlags()
@@ -44,6 +49,7 @@ func newRoot(a *app) *cobra.Command {
 		newEnvironmentCommand(a),
 		newDataCommand(a),
 		newModelCommand(a),
+		newComponentCommand(a),
 		newOnlineEndpointCommand(a),
 		newOnlineDeploymentCommand(a),
 		newDatastoreCommand(a),

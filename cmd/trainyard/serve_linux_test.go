@@ -348,6 +348,9 @@ func TestADeploymentGoesToZeroAndComesBack(t *testing.T) {
 		if status, got, text := l.score(l.gateway, ""); status != 200 || got.Version != "one" {
 			t.Fatalf("cycle %d: %d %s", i, status, text)
 		}
+		if i%10 == 9 {
+			t.Logf("%d cycles", i+1)
+		}
 	}
 }
 

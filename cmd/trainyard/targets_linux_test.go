@@ -178,11 +178,11 @@ func kubePlace(t *testing.T, kubeconfig string) *place {
 		crowds: []string{"resources.instance_type=wide"}, take: func(l *lab) { takeKubernetes(l, cluster, wide) }}
 }
 
-// offline lets a machine without a network build the suite's environment: pip on it finds the packages in a folder.
-func offline(t *testing.T, m *sshtest.Machine) {
+// offline lets a machine without a network build the suites' environments: pip on it finds the packages in a folder.
+func offline(t *testing.T, m *sshtest.Machine, more ...string) {
 	t.Helper()
 	wheels := t.TempDir()
-	if out, err := exec.Command("python3", "-m", "pip", "download", "--quiet", "--dest", wheels, "six==1.16.0", "pip", "setuptools<81", "wheel", "uv=="+stage.UVVersion).CombinedOutput(); err != nil {
+	if out, err := exec.Command("python3", append([]string{"-m", "pip", "download", "--quiet", "--dest", wheels, "six==1.16.0", "pip", "setuptools<81", "wheel", "uv==" + stage.UVVersion}, more...)...).CombinedOutput(); err != nil {
 		t.Fatalf("download the suite's packages: %v %s", err, out)
 	}
 	m.Run(t, "chmod a+rx "+filepath.Dir(wheels)+" "+wheels+" && su "+m.User+" -s /bin/sh -c 'mkdir -p ~/.config/pip && printf \"[global]\\nno-index = true\\nfind-links = "+wheels+"\\n\" > ~/.config/pip/pip.conf'")

@@ -45,6 +45,7 @@ var table = map[string][]string{
 	"internal/mlflow":            {},
 	"internal/modelserver":       {},
 	"internal/output":            {"internal/blob"},
+	"internal/rightsize":         {},
 	"internal/scale":             {},
 	"internal/sched":             {},
 	"internal/slurm":             {"internal/login"},

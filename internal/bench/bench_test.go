@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/trainyard/trainyard"
 )
 
 func TestStampIsTheTimeThatBashPrints(t *testing.T) {
@@ -56,5 +58,33 @@ func TestExportSetsWhatAScriptPrints(t *testing.T) {
 	t.Setenv("TRAINYARD_BENCH_TRY", "before")
 	if err := export("noise\nexport TRAINYARD_BENCH_TRY=/a=b\n"); err != nil || os.Getenv("TRAINYARD_BENCH_TRY") != "/a=b" {
 		t.Errorf("%q (%v)", os.Getenv("TRAINYARD_BENCH_TRY"), err)
+	}
+}
+
+func TestAFailedRequestIsNoFigure(t *testing.T) {
+	good := `{"requests":1000,"micros":2000000,"p50":100,"p99":900,"connect":0,"read":0,"write":0,"status":0,"timeout":0}`
+	if l, err := readLoad("Running 2s test\n" + good + "\n"); err != nil || l.rate() != 500 || l.P99 != 900 {
+		t.Errorf("%+v (%v)", l, err)
+	}
+	for _, out := range []string{"unable to connect", strings.Replace(good, `"read":0`, `"read":1`, 1), strings.Replace(good, "1000", "0", 1)} {
+		if l, err := readLoad(out); err == nil {
+			t.Errorf("%q is %+v", out, l)
+		}
+	}
+}
+
+func TestAStartIsSplitByItsTimeline(t *testing.T) {
+	at := time.Unix(1000, 0)
+	span := func(name string, from, to int) trainyard.Span {
+		return trainyard.Span{Name: name, Start: at.Add(time.Duration(from) * time.Millisecond), End: at.Add(time.Duration(to) * time.Millisecond)}
+	}
+	j := &replicaJob{}
+	j.Properties.Timeline = []trainyard.Span{span(trainyard.SpanQueue, 2, 5), span(trainyard.SpanNode, 5, 10), span(trainyard.SpanCode, 10, 11), span(trainyard.SpanData, 11, 14),
+		span(trainyard.SpanEnvironment, 14, 20), span(trainyard.SpanStart, 20, 32), span(trainyard.SpanUser, 32, 5000)}
+	want := []int{2, 8, 4, 6, 12, 68}
+	for i, p := range split(j, "held", at, at.Add(100*time.Millisecond)) {
+		if p.took != time.Duration(want[i])*time.Millisecond {
+			t.Errorf("%s took %s, want %d ms", p.name, p.took, want[i])
+		}
 	}
 }

@@ -69,7 +69,7 @@ request_settings:
   request_timeout_ms: 60000
 scale_settings:
   type: target_utilization
-  min_instances: 0
+  min_instances: 1
   max_instances: 1
   scale_to_zero_after: 1
   stable_window: 1
@@ -116,6 +116,10 @@ func (y *yard) coldStart(ctx context.Context, out *serving) error {
 		return err
 	}
 	out.starts = append(out.starts, first)
+	// Only now: one that may have no replica would have let it go as soon as it was ready.
+	if err := y.cli(ctx, "online-deployment", "update", "-n", "blue", "-e", "cold", "--set", "scale_settings.min_instances=0", "-o", "none"); err != nil {
+		return err
+	}
 	address, key, err := y.address(ctx, "cold")
 	if err != nil {
 		return err

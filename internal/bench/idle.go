@@ -45,13 +45,6 @@ func (y *yard) idle(ctx context.Context, out *serving) error {
 	if err := y.deploy(ctx, "idle", y.quick("idle", "blue")+idleYAML, "--all-traffic"); err != nil {
 		return err
 	}
-	c, err := y.client()
-	if err != nil {
-		return err
-	}
-	if err := y.untilZero(ctx, c, "idle", "blue"); err != nil {
-		return err
-	}
 	one, err := y.anew(ctx, func() error { return nil }, 1)
 	if err != nil {
 		return err
@@ -80,15 +73,22 @@ type crowd struct {
 	start, first   time.Duration
 }
 
-// anew ends the server, has something done to its folder, starts it again, and measures it when it is at rest. The last endpoint is then
+// anew waits until nobody is served, ends the server, has something done to its folder, starts it again, and measures it when it is at rest. The last endpoint is then
 // asked, to show that it is one.
 func (y *yard) anew(ctx context.Context, change func() error, endpoints int) (*crowd, error) {
+	c, err := y.client()
+	if err != nil {
+		return nil, err
+	}
+	if err := y.untilZero(ctx, c, "idle", "blue"); err != nil {
+		return nil, err
+	}
 	y.halt()
 	if err := change(); err != nil {
 		return nil, err
 	}
 	at := time.Now()
-	if err := y.start(ctx, setup{listen: strings.TrimPrefix(y.url, "http://")}); err != nil {
+	if err := y.start(ctx, setup{listen: y.host()}); err != nil {
 		return nil, err
 	}
 	last := "idle"
@@ -171,7 +171,7 @@ func (y *yard) routes(ctx context.Context, endpoints int) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, y.url+"/agent/v1/gateway/routes?after=0", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+y.host()+"/agent/v1/gateway/routes?after=0", nil)
 	if err != nil {
 		return 0, err
 	}
@@ -194,6 +194,9 @@ func (y *yard) routes(ctx context.Context, endpoints int) (int, error) {
 	}
 	return len(data), nil
 }
+
+// host is where the server listens; on this computer it speaks plain HTTP there, too.
+func (y *yard) host() string { return y.url[strings.Index(y.url, "//")+2:] }
 
 func copyName(i int) string { return fmt.Sprintf("idle-%04d", i) }
 

@@ -102,6 +102,8 @@ func (w *watcher) end() {
 
 // untilZero waits until a deployment has no replica.
 func (y *yard) untilZero(ctx context.Context, c *client.Client, endpoint, deployment string) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
 	for {
 		n := 0
 		for _, err := range y.replicas(ctx, c, endpoint, deployment) {

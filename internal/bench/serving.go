@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -47,6 +48,7 @@ func serve(ctx context.Context, binary, only string) (*serving, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer y.clear()
 	var failed error
 	for _, part := range []struct {
 		name, only string
@@ -83,6 +85,31 @@ func newYard(s *server) (*yard, error) {
 		return nil, err
 	}
 	return y, os.Mkdir(y.files, 0o755)
+}
+
+// clear ends what replicas and nodes are left: like all work, they outlive their server.
+func (y *yard) clear() {
+	y.halt()
+	for _, pid := range processesIn(y.dir) {
+		if p, err := os.FindProcess(pid); err == nil {
+			_ = p.Kill() // it may have ended by itself
+		}
+	}
+}
+
+// processesIn are the processes that work in a folder, or have it in their command line.
+func processesIn(dir string) []int {
+	var out []int
+	all, _ := filepath.Glob("/proc/[0-9]*")
+	for _, p := range all {
+		pid, err := strconv.Atoi(filepath.Base(p))
+		cwd, _ := os.Readlink(filepath.Join(p, "cwd"))
+		words, _ := os.ReadFile(filepath.Join(p, "cmdline"))
+		if err == nil && pid != os.Getpid() && (strings.HasPrefix(cwd, dir+"/") || strings.Contains(string(words), dir+"/")) {
+			out = append(out, pid)
+		}
+	}
+	return out
 }
 
 // write makes a file and returns its path.

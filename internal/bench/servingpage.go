@@ -62,6 +62,9 @@ func (s *serving) pageStarts(b *strings.Builder) {
 	}
 	b.WriteString("\n" + rule + "\n")
 	for _, name := range partNames(s.starts) {
+		if took(s.starts, name) == 0 {
+			continue // it went by within the parts beside it
+		}
 		fmt.Fprintf(b, "| %s |", name)
 		for _, r := range s.starts {
 			text := "–"
@@ -79,6 +82,19 @@ func (s *serving) pageStarts(b *strings.Builder) {
 		fmt.Fprintf(b, " **%s** |", ms(r.whole.Round(time.Millisecond/10)))
 	}
 	b.WriteString("\n")
+}
+
+// took is the time of a part in all starts.
+func took(rows []coldRow, name string) time.Duration {
+	var sum time.Duration
+	for _, r := range rows {
+		for _, p := range r.parts {
+			if p.name == name {
+				sum += p.took
+			}
+		}
+	}
+	return sum
 }
 
 // partNames are the names of the parts in their order, those of the first start first where they are not shared.

@@ -16,7 +16,7 @@ import (
 )
 
 func (c *Control) resolveDeployment(ctx context.Context, e *trainyard.OnlineEndpoint, d *trainyard.OnlineDeployment) (*trainyard.ReplicaPlan, []string, error) {
-	r := &deploying{resolver: resolver{c: c, ctx: ctx, j: &trainyard.Job{Scope: d.Scope, Name: d.Name}}, e: e, d: d}
+	r := &deploying{resolver: resolver{c: c, ctx: ctx, j: &trainyard.Job{Scope: d.Scope, Name: d.Name}, serves: true}, e: e, d: d}
 	r.kind()
 	r.sizes()
 	comp := r.where()
@@ -123,6 +123,11 @@ func (r *deploying) sizes() {
 			if _, err := trainyard.ParseISODuration(text); err != nil {
 				r.fail("scale_settings.%s: %v", name, err)
 			}
+		}
+	}
+	for _, f := range s.Schedules {
+		if f.MinInstances < 0 || f.MinInstances > mostInstances {
+			r.fail("scale_settings.schedules: min_instances is %d, want 0 to %d", f.MinInstances, mostInstances)
 		}
 	}
 	if _, err := floor(s.Schedules, 0, r.c.Now()); err != nil {
@@ -339,7 +344,7 @@ func (r *deploying) serve(comp *trainyard.Compute) {
 	r.j.Spec.EnvironmentVariables = made.Env
 	p.Environment = made.Environment
 	if made.Code != "" {
-		p.CodeKey, p.CodeHash = serverCode(), modelserver.Hash()
+		p.CodeKey, p.CodeHash = ServerCode(), modelserver.Hash()
 	}
 	serve := made.Serve
 	serve.Endpoint, serve.Deployment = r.e.Name, r.d.Name
@@ -364,15 +369,16 @@ func (r *deploying) routes() *modelserver.Routes {
 	return p.InferenceConfig
 }
 
-func serverCode() string { return "codes/modelserver-" + modelserver.Hash() }
+// ServerCode is where the code of model servers is among snapshots. It is part of this program, so every workspace may read it.
+func ServerCode() string { return "codes/modelserver-" + modelserver.Hash() }
 
 func (c *Control) putServerCode(ctx context.Context) error {
-	have, err := c.Blobs.List(ctx, serverCode()+"/")
+	have, err := c.Blobs.List(ctx, ServerCode()+"/")
 	if err != nil || len(have) == len(modelserver.Files()) {
 		return err
 	}
 	for name, data := range modelserver.Files() {
-		if err := c.Blobs.Put(ctx, serverCode()+"/"+name, strings.NewReader(string(data))); err != nil {
+		if err := c.Blobs.Put(ctx, ServerCode()+"/"+name, strings.NewReader(string(data))); err != nil {
 			return fmt.Errorf("store the code of model servers: %w", err)
 		}
 	}

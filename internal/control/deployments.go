@@ -50,6 +50,9 @@ func (c *Control) PutDeployment(ctx context.Context, who trainyard.User, in *tra
 	}
 	old := c.served.deployment(d.Endpoint, d.Name)
 	now := c.Now()
+	if old != nil && overtaken(in.Modified, old.Modified) {
+		return nil, false, trainyard.Conflict("deployment %q was changed by another at the same time; read it again and repeat the change", old.Name)
+	}
 	if old == nil && len(c.served.deploymentsOf(d.Endpoint)) >= mostDeployments {
 		return nil, false, trainyard.Conflict("endpoint %q has %d deployments, which is the most there can be; delete one first", d.Endpoint, mostDeployments)
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -41,11 +40,13 @@ func (c *Control) PutEndpoint(ctx context.Context, who trainyard.User, in *train
 			return nil, false, trainyard.Conflict("an endpoint %q is there already, in another workspace; its name is part of its address, so choose another", old.Name)
 		case old.Deleting:
 			return nil, false, trainyard.Conflict("endpoint %q is being deleted; try again when it is gone", old.Name)
+		case overtaken(in.Modified, old.Modified):
+			return nil, false, trainyard.Conflict("endpoint %q was changed by another at the same time; read it again and repeat the change", old.Name)
 		}
 		e.Scope, e.Name, e.Created, e.CreatedBy, e.Location = old.Scope, old.Name, old.Created, old.CreatedBy, cmp.Or(e.Location, old.Location)
-		e.Keys = given(&e, old.Keys)
+		e.Keys = old.Keys // only RegenerateKey changes them: who merges what was read must not bring a key back that is good no more
 	} else {
-		e.Keys = given(&e, trainyard.EndpointKeys{Primary: newKey(), Secondary: newKey()})
+		e.Keys = trainyard.EndpointKeys{Primary: cmp.Or(e.Keys.Primary, newKey()), Secondary: cmp.Or(e.Keys.Secondary, newKey())}
 	}
 	if err := c.served.checkTraffic(&e); err != nil {
 		return nil, false, err
@@ -88,6 +89,16 @@ func (c *Control) admitEndpoint(ctx context.Context, e *trainyard.OnlineEndpoint
 		}
 		s.Compute = comp.ID()
 	}
+	for name := range s.Extra {
+		if strings.EqualFold(name, "keys") { // what is not known is kept and shown to every reader
+			return trainyard.Invalid("endpoint %q: properties.%s is not a field; keys are given once, in properties.keys, and changed with regenerateKeys", e.Name, name)
+		}
+	}
+	for _, key := range []string{e.Keys.Primary, e.Keys.Secondary} {
+		if err := checkKey(key); err != nil {
+			return err
+		}
+	}
 	s.ScoringURI, s.SwaggerURI, s.ProvisioningState = "", "", ""
 	if s.Traffic == nil {
 		s.Traffic = map[string]int{}
@@ -108,16 +119,18 @@ func (c *Control) namedCompute(ctx context.Context, scope trainyard.Scope, ref s
 	return comp, nil
 }
 
-// given takes keys that the caller chose out of the properties; the others stay.
-func given(e *trainyard.OnlineEndpoint, keys trainyard.EndpointKeys) trainyard.EndpointKeys {
-	var own trainyard.EndpointKeys
-	if raw, there := e.Spec.Extra["keys"]; there {
-		_ = json.Unmarshal(raw, &own)
-		e.Spec.Extra = maps.Clone(e.Spec.Extra)
-		delete(e.Spec.Extra, "keys")
+// overtaken says that what was read at one moment, to be merged with a change, has been changed since. Who read nothing has no moment.
+func overtaken(read, now time.Time) bool { return !read.IsZero() && !read.Equal(now) }
+
+// checkKey refuses a key that no caller could send in a header.
+func checkKey(key string) error {
+	if strings.ContainsFunc(key, func(r rune) bool { return r <= ' ' || r > '~' }) || len(key) > mostKey {
+		return trainyard.Invalid("a key is made of at most %d letters, digits and other visible ASCII characters, without a space", mostKey)
 	}
-	return trainyard.EndpointKeys{Primary: cmp.Or(own.Primary, keys.Primary), Secondary: cmp.Or(own.Secondary, keys.Secondary)}
+	return nil
 }
+
+const mostKey = 1024
 
 // newKey is 256 bits of chance.
 func newKey() string {
@@ -228,6 +241,9 @@ func (c *Control) RegenerateKey(ctx context.Context, who trainyard.User, scope t
 	if old == nil || old.Scope.Fold() != scope.Fold() {
 		return noEndpoint(scope, name)
 	}
+	if err := checkKey(value); err != nil {
+		return err
+	}
 	e := *old
 	switch value = cmp.Or(value, newKey()); {
 	case strings.EqualFold(key, "Primary"):
@@ -264,13 +280,16 @@ func (c *Control) EndpointToken(_ context.Context, who trainyard.User, scope tra
 }
 
 // CheckToken says until when a token that was sent to an endpoint may be taken as good without asking again. A user of the workspace calls
-// its endpoints with the token that the user has.
-func (c *Control) CheckToken(_ context.Context, endpoint, token string) (time.Time, error) {
+// its endpoints with the token that the user has; so does a job of it, while it lives.
+func (c *Control) CheckToken(ctx context.Context, endpoint, token string) (time.Time, error) {
 	e := c.served.endpoint(endpoint)
 	if e == nil {
 		return time.Time{}, trainyard.NotFound("online endpoint %q does not exist", endpoint)
 	}
 	who, err := c.Tokens.Check(token)
+	if err == nil && who.Role == trainyard.RoleJob {
+		err = c.JobLives(ctx, who)
+	}
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -291,7 +310,9 @@ func (c *Control) CheckToken(_ context.Context, endpoint, token string) (time.Ti
 func (s *served) checkTraffic(e *trainyard.OnlineEndpoint) error {
 	there := map[string]string{}
 	for _, d := range s.deploymentsOf(e.Name) {
-		there[strings.ToLower(d.Name)] = d.Name
+		if d.Status.State != trainyard.DeploymentDeleting {
+			there[strings.ToLower(d.Name)] = d.Name
+		}
 	}
 	clean := func(what string, in map[string]int, most int) (map[string]int, int, error) {
 		out, sum := map[string]int{}, 0
@@ -306,6 +327,8 @@ func (s *served) checkTraffic(e *trainyard.OnlineEndpoint) error {
 				return nil, 0, trainyard.Invalid("%s names deployment %q, which endpoint %q does not have; it has: %s", what, name, e.Name, names(there))
 			case share < 0 || share > most:
 				return nil, 0, trainyard.Invalid("%s gives deployment %s %d percent, want 0 to %d", what, full, share, most)
+			case out[full] > 0:
+				return nil, 0, trainyard.Invalid("%s names deployment %s twice: names differ in more than capital letters", what, full)
 			}
 			out[full] = share
 			sum += share

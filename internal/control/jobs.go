@@ -95,7 +95,16 @@ func (c *Control) updateJob(ctx context.Context, who trainyard.User, old, in *tr
 		if err != nil {
 			return err
 		}
-		j.Spec.Tags, j.Spec.IsArchived = in.Spec.Tags, in.Spec.IsArchived
+		if j.Plan.Serve == nil {
+			j.Spec.Tags, j.Spec.IsArchived = in.Spec.Tags, in.Spec.IsArchived
+		} else { // whose replica it is, is not for the model that runs in it to say
+			tags := maps.Clone(in.Spec.Tags)
+			if tags == nil {
+				tags = map[string]string{}
+			}
+			tags[replicaTag] = j.Spec.Tags[replicaTag]
+			j.Spec.Tags = tags
+		}
 		if in.Spec.DisplayName != "" {
 			j.Spec.DisplayName = in.Spec.DisplayName
 		}

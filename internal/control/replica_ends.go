@@ -2,6 +2,7 @@ package control
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/trainyard/trainyard"
@@ -89,6 +90,9 @@ func (k *keeper) lost(r *replica, class trainyard.Class, why string) error {
 	tail := ""
 	if text := k.c.replicaTail(k.ctx, r.job, replicaTail); text != "" && !r.serving.Was {
 		tail = "\nThe end of its log:\n" + text
+		if said := complaint(text); said != "" {
+			why += ": " + said
+		}
 	}
 	k.c.served.crash(k.key, r, why+tail, k.now)
 	if s := &k.d.Status; s.Next == nil || s.Next.Generation != r.gen || r.serving.Was {
@@ -117,7 +121,8 @@ func (k *keeper) trim() error {
 	if err != nil {
 		return err
 	}
-	for i, j := range page.Items {
+	ours := slices.DeleteFunc(page.Items, notOf(k.key))
+	for i, j := range ours {
 		if i >= replicaLogs {
 			if err := k.c.DeleteJob(k.ctx, trainyard.User{Name: "trainyard", Role: trainyard.RoleAdmin}, j.Scope, j.Name); err != nil {
 				return err
@@ -125,6 +130,14 @@ func (k *keeper) trim() error {
 		}
 	}
 	return nil
+}
+
+// notOf says that a job has the tag of a deployment's replicas because its user wrote it, and is none.
+func notOf(key string) func(*trainyard.Job) bool {
+	return func(j *trainyard.Job) bool {
+		s := j.Plan.Serve
+		return s == nil || deploymentKey(s.Endpoint, s.Deployment) != key
+	}
 }
 
 func (k *keeper) delete() error {
@@ -150,7 +163,7 @@ func (k *keeper) delete() error {
 	if err != nil {
 		return err
 	}
-	for _, j := range page.Items {
+	for _, j := range slices.DeleteFunc(page.Items, notOf(k.key)) {
 		if err := k.c.DeleteJob(k.ctx, trainyard.User{Name: "trainyard", Role: trainyard.RoleAdmin}, j.Scope, j.Name); err != nil {
 			return err
 		}

@@ -55,6 +55,7 @@ func (c *Control) DeploymentLogs(ctx context.Context, scope trainyard.Scope, end
 		return "", err
 	}
 	var b strings.Builder
+	page.Items = slices.DeleteFunc(page.Items, notOf(deploymentKey(endpoint, name)))
 	slices.Reverse(page.Items)
 	for _, j := range page.Items {
 		text, err := c.lastLines(ctx, j, tail, strings.EqualFold(container, "StorageInitializer"))

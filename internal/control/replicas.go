@@ -251,8 +251,12 @@ func (k *keeper) start(p *trainyard.ReplicaPlan) error {
 	}
 	k.c.served.addReplica(k.key, j.Key()) // before it can change, so that no change is missed
 	err := k.c.Store.Update(k.ctx, func(tx *store.Tx) error {
-		if _, err := tx.Compute(trainyard.MakeComputeKey(j.Scope, j.Plan.Compute)); err != nil {
+		comp, err := tx.Compute(trainyard.MakeComputeKey(j.Scope, j.Plan.Compute))
+		if err != nil {
 			return err
+		}
+		if comp.Deleting { // its jobs are being cancelled: one that comes now would wait on nothing for ever
+			return trainyard.NotFound("compute %q is being deleted", comp.Name)
 		}
 		return tx.InsertJob(j)
 	})

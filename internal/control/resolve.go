@@ -61,8 +61,17 @@ type resolver struct {
 	c        *Control
 	ctx      context.Context // of one call of resolve
 	j        *trainyard.Job
+	serves   bool // it is a deployment's replica that will be made of j
 	errs     []trainyard.Error
 	warnings []string
+}
+
+// word is what j is called in messages.
+func (r *resolver) word() string {
+	if r.serves {
+		return "deployment"
+	}
+	return "job"
 }
 
 func (r *resolver) fail(format string, args ...any) {
@@ -223,7 +232,7 @@ func (r *resolver) environment(comp *trainyard.Compute) {
 	}
 	name := res.Name + ":" + res.Version
 	if res.Name == trainyard.AnonymousEnvironment {
-		name = "of this job"
+		name = "of this " + r.word()
 	}
 	r.j.Spec.EnvironmentID = r.j.Scope.Child("environments", res.Name, "versions", res.Version)
 	e := plan(name, p.CondaFile)
@@ -240,6 +249,10 @@ func (r *resolver) environment(comp *trainyard.Compute) {
 		e.Hash = digest(e.Hash, e.Image, e.Context, e.Dockerfile)
 	case p.Build != nil && p.Image == "":
 		r.fail("environment %s is a Docker build context, and the nodes of %s have no container engine: install Docker there, or use an image with a conda_file, or a curated environment", name, comp.Name)
+	case p.CondaFile == "" && r.serves:
+		r.warn("the image %s of environment %s is not used, for the nodes have no container engine: if it has packages that the scoring script imports, "+
+			"name them in a conda_file of the environment", p.Image, name)
+		return
 	case p.CondaFile == "":
 		r.warn("the image %s of environment %s is not used: nodes without a container engine run the job with their own Python", p.Image, name)
 		return

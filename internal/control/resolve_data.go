@@ -38,10 +38,17 @@ func (r *resolver) inputs() {
 	}
 }
 
+// mostHops is how many assets may name the next one before there is a place. Those that go round in a circle end there.
+const mostHops = 8
+
 // locate fills in an input's Key where its bytes are in our store.
-func (r *resolver) locate(t *trainyard.TaskInput) error {
+func (r *resolver) locate(t *trainyard.TaskInput) error { return r.follow(t, t.URI, mostHops) }
+
+func (r *resolver) follow(t *trainyard.TaskInput, first string, hops int) error {
 	uri := t.URI
 	switch {
+	case hops == 0:
+		return trainyard.Invalid("%s leads to no place: each of %d assets after it names another one", first, mostHops)
 	case uri == "":
 		return trainyard.Invalid("it has no path")
 	case hasScheme(uri, "http", "https", "wasbs", "wasb"):
@@ -82,7 +89,7 @@ func (r *resolver) locate(t *trainyard.TaskInput) error {
 	if t.URI == uri || t.URI == "" {
 		return trainyard.Invalid("%s %q has no path of its own", kind, res.Name)
 	}
-	return r.locate(t)
+	return r.follow(t, first, hops-1)
 }
 
 // datastore looks a datastore up, and says so when it names a storage account elsewhere: its data is what was uploaded here.

@@ -3,8 +3,10 @@ package control
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/store"
 )
 
 var anAdmin = trainyard.User{Name: "admin", Role: trainyard.RoleAdmin}
@@ -89,6 +91,8 @@ func TestWhatADeploymentCannotBeIsSaid(t *testing.T) {
 		{"bounds the wrong way round", trainyard.OnlineDeployment{Spec: trainyard.DeploymentSpec{EndpointComputeType: "local",
 			ScaleSettings: &trainyard.ReplicaScaling{ScaleType: "targetutilization", MinInstances: &four, MaxInstances: &two}}}, "min_instances 4 is more than max_instances 2"},
 		{"a container without an engine", trainyard.OnlineDeployment{Spec: trainyard.DeploymentSpec{EndpointComputeType: "ContainerInstance"}}, "install Docker"},
+		{"a schedule without measure", trainyard.OnlineDeployment{Spec: trainyard.DeploymentSpec{EndpointComputeType: "local",
+			ScaleSettings: &trainyard.ReplicaScaling{ScaleType: "TargetUtilization", Schedules: []trainyard.ReplicaFloor{{From: "08:00", To: "18:00", MinInstances: 1e6}}}}}, "want 0 to 50"},
 		{"a schedule in no time zone", trainyard.OnlineDeployment{Spec: trainyard.DeploymentSpec{EndpointComputeType: "local",
 			ScaleSettings: &trainyard.ReplicaScaling{ScaleType: "TargetUtilization", Schedules: []trainyard.ReplicaFloor{{From: "08:00", To: "18:00", TimeZone: "Mars/Olympus"}}}}}, "Mars/Olympus"},
 	}
@@ -103,5 +107,170 @@ func TestWhatADeploymentCannotBeIsSaid(t *testing.T) {
 				t.Errorf("says %v, want it to say %q", err, tt.want)
 			}
 		})
+	}
+}
+
+func TestKeysAreChosenOnceAndNeverShown(t *testing.T) {
+	c, scope := newControl(t), trainyard.DefaultScope()
+	in := &trainyard.OnlineEndpoint{Scope: scope, Name: "wine", Keys: trainyard.EndpointKeys{Primary: "chosen"}}
+	if _, _, err := c.PutEndpoint(t.Context(), anAdmin, in); err != nil {
+		t.Fatal(err)
+	}
+	read, err := c.Endpoint(t.Context(), scope, "wine") // as a merge begins, with the keys of now
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.RegenerateKey(t.Context(), anAdmin, scope, "wine", "Secondary", "another"); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := c.PutEndpoint(t.Context(), anAdmin, read); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := c.PutEndpoint(t.Context(), anAdmin, read); !trainyard.IsConflict(err) {
+		t.Errorf("a change made of what another has changed meanwhile: %v", err)
+	}
+	if keys, err := c.EndpointKeys(t.Context(), anAdmin, scope, "wine"); err != nil || keys.Primary != "chosen" || keys.Secondary != "another" {
+		t.Errorf("keys %v, %v", keys, err)
+	}
+	for _, bad := range []string{"two words", "a\nline", strings.Repeat("x", 2000)} {
+		if err := c.RegenerateKey(t.Context(), anAdmin, scope, "wine", "Primary", bad); trainyard.CodeOf(err) != trainyard.CodeInvalid {
+			t.Errorf("the key %.10q: %v", bad, err)
+		}
+	}
+	in.Spec.Extra = trainyard.Extra{"Keys": []byte(`{"primaryKey":"seen"}`)}
+	if _, _, err := c.PutEndpoint(t.Context(), anAdmin, in); trainyard.CodeOf(err) != trainyard.CodeInvalid {
+		t.Errorf("keys under another name, which would be shown: %v", err)
+	}
+}
+
+func TestTrafficGoesToDeploymentsThatStay(t *testing.T) {
+	c, scope := newControl(t), trainyard.DefaultScope()
+	c.newEndpoint(t, "wine")
+	for _, name := range []string{"blue", "green"} {
+		c.served.keepDeployment(&trainyard.OnlineDeployment{Scope: scope, Endpoint: "wine", Name: name, Status: trainyard.DeploymentStatus{State: trainyard.DeploymentSucceeded}})
+	}
+	put := func(traffic map[string]int) error {
+		_, _, err := c.PutEndpoint(t.Context(), anAdmin, &trainyard.OnlineEndpoint{Scope: scope, Name: "wine", Spec: trainyard.EndpointSpec{Traffic: traffic}})
+		return err
+	}
+	if err := put(map[string]int{"blue": 50, "BLUE": 50}); err == nil || !strings.Contains(err.Error(), "twice") {
+		t.Errorf("half of the traffic for nobody: %v", err)
+	}
+	if err := put(map[string]int{"blue": 100, "GREEN": 0}); err != nil {
+		t.Error(err)
+	}
+	if err := c.DeleteDeployment(t.Context(), anAdmin, scope, "wine", "green"); err != nil {
+		t.Fatal(err)
+	}
+	if err := put(map[string]int{"green": 100}); err == nil || !strings.Contains(err.Error(), "it has: blue") {
+		t.Errorf("traffic to a deployment that goes: %v", err)
+	}
+}
+
+// keyring says who tokens are of.
+type keyring map[string]trainyard.User
+
+func (k keyring) Mint(trainyard.User, string, time.Duration) (string, error) { return "", nil }
+func (k keyring) Check(token string) (trainyard.User, error)                 { return k[token], nil }
+
+func TestAJobThatIsOverCallsNoEndpoint(t *testing.T) {
+	c, scope := newControl(t), trainyard.DefaultScope()
+	c.Tokens = keyring{"its": {Name: "job j", Role: trainyard.RoleJob, Scope: scope, Job: "j"}}
+	c.newEndpoint(t, "wine")
+	j := &trainyard.Job{Scope: scope, Name: "j", Spec: trainyard.JobSpec{JobType: "Command", Command: "true", ComputeID: "local"}}
+	if _, _, err := c.SubmitJob(t.Context(), anAdmin, j); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.CheckToken(t.Context(), "wine", "its"); err != nil {
+		t.Errorf("a job that lives: %v", err)
+	}
+	if err := c.CancelJob(t.Context(), anAdmin, scope, "j"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.CheckToken(t.Context(), "wine", "its"); trainyard.CodeOf(err) != trainyard.CodeUnknown {
+		t.Errorf("a job that is over: %v", err)
+	}
+}
+
+func TestWhatSleepsSleepsOnAfterARestart(t *testing.T) {
+	c, scope := newControl(t), trainyard.DefaultScope()
+	none := 0
+	d := &trainyard.OnlineDeployment{Scope: scope, Endpoint: "wine", Name: "blue"}
+	d.Spec.ScaleSettings = &trainyard.ReplicaScaling{ScaleType: "TargetUtilization", MinInstances: &none}
+	d.Status.Live = &trainyard.ReplicaPlan{Generation: 1}
+	c.served.keepDeployment(d)
+	if n, why, _ := c.replicasWanted("wine/blue", 0); n != 0 {
+		t.Errorf("a restart wakes it: %d, %s", n, why.Message)
+	}
+}
+
+// A tag is the user's to write: a job with a replica's is not the deployment's to delete.
+func TestAJobWithAReplicasTagIsNoReplica(t *testing.T) {
+	c, scope := newControl(t), trainyard.DefaultScope()
+	c.newEndpoint(t, "wine")
+	c.served.keepDeployment(&trainyard.OnlineDeployment{Scope: scope, Endpoint: "wine", Name: "blue", Status: trainyard.DeploymentStatus{State: trainyard.DeploymentSucceeded}})
+	j := &trainyard.Job{Scope: scope, Name: "j", Spec: trainyard.JobSpec{JobType: "Command", Command: "true", ComputeID: "local", Tags: map[string]string{replicaTag: "wine/blue"}}}
+	if _, _, err := c.SubmitJob(t.Context(), anAdmin, j); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.DeleteEndpoint(t.Context(), anAdmin, scope, "wine"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.reconcileDeployment(t.Context(), "wine/blue"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Job(t.Context(), scope, "j"); err != nil {
+		t.Errorf("the user's job: %v", err)
+	}
+	if _, err := c.Endpoint(t.Context(), scope, "wine"); !trainyard.IsNotFound(err) {
+		t.Errorf("the endpoint is still there: %v", err)
+	}
+}
+
+// The token of a replica's job changes its own run. A model that took itself out of its deployment would live on when that is deleted.
+func TestAReplicaStaysWhoseItIs(t *testing.T) {
+	c, scope := newControl(t), trainyard.DefaultScope()
+	d := &trainyard.OnlineDeployment{Scope: scope, Endpoint: "wine", Name: "blue"}
+	c.served.keepDeployment(d)
+	plan := &trainyard.ReplicaPlan{Generation: 1, Spec: trainyard.JobSpec{JobType: "Replica", Command: "true"},
+		Plan: trainyard.JobPlan{Compute: trainyard.LocalCompute, Nodes: 1, Processes: 1, Serve: &trainyard.Serve{Endpoint: "wine", Deployment: "blue", Generation: 1}}}
+	k := &keeper{c: c, ctx: t.Context(), key: "wine/blue", d: d, now: time.Now()}
+	if err := k.start(plan); err != nil {
+		t.Fatal(err)
+	}
+	name := k.live[0].job.Name
+	token := trainyard.User{Name: "job " + name, Role: trainyard.RoleJob, Scope: scope, Job: name}
+	for _, tags := range []map[string]string{nil, {"a": "b"}, {replicaTag: "beer/x"}} {
+		saved, _, err := c.SubmitJob(t.Context(), token, &trainyard.Job{Scope: scope, Name: name, Spec: trainyard.JobSpec{JobType: "Command", Tags: tags}})
+		if err != nil || saved.Spec.Tags[replicaTag] != "wine/blue" || !saved.Spec.IsArchived {
+			t.Errorf("with tags %v: %+v, %v", tags, saved, err)
+		}
+	}
+}
+
+// A compute that goes cancels the jobs that it has; a replica that came after that would wait for ever on nothing.
+func TestNoReplicaIsMadeOnAComputeThatGoes(t *testing.T) {
+	c, scope := newControl(t), trainyard.DefaultScope()
+	comp := &trainyard.Compute{Scope: scope, Name: "goes", Spec: trainyard.ComputeSpec{ComputeType: trainyard.ComputeCluster}}
+	if _, _, err := c.PutCompute(t.Context(), anAdmin, comp); err != nil {
+		t.Fatal(err)
+	}
+	err := c.Store.Update(t.Context(), func(tx *store.Tx) error {
+		comp, err := tx.Compute(trainyard.MakeComputeKey(scope, "goes"))
+		if err != nil {
+			return err
+		}
+		comp.Deleting = true
+		return tx.PutCompute(comp)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &trainyard.OnlineDeployment{Scope: scope, Endpoint: "wine", Name: "blue"}
+	c.served.keepDeployment(d)
+	k := &keeper{c: c, ctx: t.Context(), key: "wine/blue", d: d, now: time.Now()}
+	plan := &trainyard.ReplicaPlan{Plan: trainyard.JobPlan{Compute: "goes", Nodes: 1, Processes: 1, Serve: &trainyard.Serve{Endpoint: "wine", Deployment: "blue"}}}
+	if err := k.start(plan); err != nil || !strings.Contains(k.blocked, "is being deleted") || len(k.live) > 0 {
+		t.Errorf("blocked %q, %v, %d replicas", k.blocked, err, len(k.live))
 	}
 }

@@ -85,6 +85,7 @@ func newConn(g *Gateway, nc net.Conn) *conn {
 		c.proto = "https"
 	}
 	c.resBody.before = c.flushBeforeWait
+	c.enter(phaseHead, g.config.HeadTimeout) // before the sweep can see it: to that, no phase at all is one that is over
 	return c
 }
 
@@ -93,7 +94,6 @@ func (c *conn) serve() {
 	defer c.g.forget(c)
 	defer c.nc.Close()
 	defer c.recover()
-	c.enter(phaseHead, c.g.config.HeadTimeout)
 	for c.one() {
 		if c.in.buffered() > 0 {
 			c.enter(phaseHead, c.g.config.HeadTimeout)

@@ -67,7 +67,7 @@ func (p *Plan) mlflowEnvironment(r Request, m mlModel) (*trainyard.EnvironmentPl
 	if e != nil && !blank(e.CondaFile) {
 		return p.extend(e, r.Contained, needs...)
 	}
-	base := trainyard.EnvironmentPlan{Name: "of model " + r.ModelName + ":" + r.ModelVersion, CondaFile: p.modelConda(r, m)}
+	base := trainyard.EnvironmentPlan{Name: "of model " + r.ModelName + ":" + r.ModelVersion, CondaFile: anyPatch(p.modelConda(r, m))}
 	if hasImage(e) {
 		if r.Contained {
 			base.Image, base.Context, base.Dockerfile = e.Image, e.Context, e.Dockerfile
@@ -97,6 +97,27 @@ func mlflowLine(m mlModel) string {
 		return "mlflow==" + m.Version
 	}
 	return "mlflow"
+}
+
+var patchOfPython = regexp.MustCompile(`^python *={1,2} *([0-9]+\.[0-9]+)\.[0-9]+$`)
+
+// anyPatch asks for the minor version of Python that a conda file names, whatever its patch: MLflow writes down the very one that a model
+// was logged with, and few machines and images have that.
+func anyPatch(conda string) string {
+	doc, deps, err := openConda(conda)
+	if err != nil {
+		return conda // whoever adds to it says what is wrong
+	}
+	i := slices.IndexFunc(deps.Content, func(n *yaml.Node) bool { return patchOfPython.MatchString(strings.TrimSpace(n.Value)) })
+	if i < 0 {
+		return conda
+	}
+	deps.Content[i] = scalar("python=" + patchOfPython.FindStringSubmatch(strings.TrimSpace(deps.Content[i].Value))[1])
+	out, err := yaml.Marshal(doc)
+	if err != nil {
+		return conda
+	}
+	return string(out)
 }
 
 var requirementsFile = regexp.MustCompile(`^(?:-r|--requirement)[\s=]*(?:\./)?requirements\.txt$`)

@@ -142,6 +142,7 @@ func (p *Plan) inference(r Request, script string) {
 		// A little later than the gateway gives up, so that its answer is the one that is sent.
 		p.Env["SCORING_TIMEOUT_MS"] = milliseconds(p.Serve.Timeout + 250*time.Millisecond)
 	}
+	p.scriptCollections(r.Spec.DataCollector)
 	if n := workers(p.Env); p.Serve.Concurrency > n {
 		p.warn("max_concurrent_requests_per_instance is %d and a replica has %d worker: further requests wait for it; set the environment variable WORKER_COUNT to %d to "+
 			"have them run at once, each worker with the model in its own memory", p.Serve.Concurrency, n, p.Serve.Concurrency)

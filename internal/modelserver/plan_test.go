@@ -75,9 +75,9 @@ func TestWhatIsServedAndHow(t *testing.T) {
 			r.ModelConda = []byte("dependencies:\n- python=3.10.4\n- pip:\n  - -r requirements.txt\n")
 			r.ModelRequirements = []byte("# made by MLflow\nmlflow==2.15.1\n\nscikit-learn==1.5.2 # pinned\n")
 		}), paths: [3]string{"/score", "/", "/"}, holds: []string{"'score.py'", "/azureml-models/'my_model'/'1'"}, code: Snapshot,
-			packs: []string{"mlflow==2.15.1", "scikit-learn==1.5.2", "python=3.10.4", serverPackage}, vars: map[string]string{"MLFLOW_MODEL_FOLDER": "my model"}},
+			packs: []string{"mlflow==2.15.1", "scikit-learn==1.5.2", "python=3.10\n", serverPackage}, vars: map[string]string{"MLFLOW_MODEL_FOLDER": "my model"}},
 		{name: "an MLflow model that names no packages", ask: ask(func(r *Request) { r.ScoringScript, r.ModelType, r.MLmodel = "", mlflowModel, []byte(mlmodel) }),
-			paths: [3]string{"/score", "/", "/"}, code: Snapshot, packs: []string{"mlflow==2.15.1", "scikit-learn==1.5.2", "python=3.10.4"}, warns: []string{"guessed"}},
+			paths: [3]string{"/score", "/", "/"}, code: Snapshot, packs: []string{"mlflow==2.15.1", "scikit-learn==1.5.2", "python=3.10\n"}, warns: []string{"guessed"}},
 		{name: "an MLflow model in the deployment's environment", ask: ask(func(r *Request) {
 			r.ScoringScript, r.ModelType, r.MLmodel, r.Environment, r.Contained = "", mlflowModel, []byte(mlmodel), env("img", conda), true
 		}), paths: [3]string{"/score", "/", "/"}, code: Snapshot, packs: []string{"azureml-defaults", "mlflow==2.15.1"}, image: "img"},

@@ -19,6 +19,8 @@ const (
 	Workspace   Kind = "workspace"
 	Model       Kind = "model"
 
+	ComponentFile Kind = "component"
+
 	Endpoint   Kind = "onlineEndpoint"   // managed or of Kubernetes
 	Deployment Kind = "onlineDeployment" // of any type
 
@@ -36,7 +38,7 @@ var computeKinds = map[string]Kind{"": Cluster, "amlcompute": Cluster, "virtualm
 
 // nouns are the command line's nouns and the kind each means when a file says nothing more.
 var nouns = map[string]Kind{"job": CommandJob, "compute": Cluster, "environment": Environment, "data": Data, "datastore": Datastore, "workspace": Workspace,
-	"model": Model, "online-endpoint": Endpoint, "online-deployment": Deployment,
+	"model": Model, "component": ComponentFile, "online-endpoint": Endpoint, "online-deployment": Deployment,
 	"batch-endpoint": BatchEndpoint, "batch-deployment": BatchScoring, "batch-inputs": BatchInputs}
 
 // schemas are the last parts of $schema, lower case without ".schema.json", with the noun and the type they stand for.

@@ -53,6 +53,7 @@ func parseRecipe(text string) (recipe, error) {
 		}
 		pip = append(pip, nested["pip"]...)
 	}
+	r.holdNumPy(pip)
 	for _, line := range pip {
 		errs = append(errs, r.addPip(line))
 	}
@@ -97,6 +98,31 @@ func (r *recipe) addConda(spec string) error {
 		r.Lines = append(r.Lines, pipName(name)+pin)
 	}
 	return nil
+}
+
+// holdNumPy keeps NumPy below 2 beside a package that conda has for NumPy 1 alone. What the package's files on an index ask for does not say
+// so, and without it the newest NumPy would come, with which the package cannot be imported.
+func (r *recipe) holdNumPy(pip []string) {
+	for _, line := range append(slices.Clone(r.Lines), pip...) {
+		if rest, ok := strings.CutPrefix(line, "numpy"); ok && (rest != "" && strings.ContainsAny(rest[:1], "=<>!~ ") || slices.Contains(pip, line)) {
+			return // its version is said
+		}
+	}
+	for _, line := range r.Lines {
+		name, version, _ := strings.Cut(line, "==")
+		version, _, _ = strings.Cut(version, ",")
+		version, wild := strings.CutSuffix(version, ".*")
+		have, err := numbers(version)
+		since, known := sinceNumPy2[name]
+		if wild { // 2.2.* may be 2.2.3
+			since = since[:min(len(have), len(since))]
+		}
+		if err == nil && known && slices.Compare(have, since) < 0 {
+			r.Lines = append(r.Lines, "numpy<2")
+			r.Notes = append(r.Notes, fmt.Sprintf("numpy is kept below 2, as conda does: %s %s is made for NumPy 1", name, version))
+			return
+		}
+	}
 }
 
 // buildString is what may follow a version: "=py310_0", " h1234_1".

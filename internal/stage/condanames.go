@@ -48,6 +48,10 @@ func pipName(name string) string {
 	return name
 }
 
+// sinceNumPy2 are the first versions that conda has for NumPy 2, of packages compiled against NumPy.
+var sinceNumPy2 = map[string][]int{"scikit-learn": {1, 5}, "pandas": {2, 2, 2}, "scipy": {1, 13}, "matplotlib": {3, 9}, "pyarrow": {16}, "numba": {0, 60},
+	"h5py": {3, 11}, "statsmodels": {0, 14, 2}, "scikit-image": {0, 24}, "shap": {0, 46}}
+
 // condaRuntime are the parts of which conda builds Python itself. They stand in files that conda exported.
 var condaRuntime = map[string]bool{
 	"_libgcc_mutex": true, "_openmp_mutex": true, "blas": true, "bzip2": true, "ca-certificates": true, "cpuonly": true, "expat": true,

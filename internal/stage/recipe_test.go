@@ -22,7 +22,7 @@ func TestCondaFilesAreReadForPip(t *testing.T) {
 	}{
 		"names and versions": {
 			`[python=3.10, numpy, "pandas=1.5", scipy==1.10.1, "scikit-learn>=1.1,<1.6", "joblib ~=1.2", "dask =2023.1.*", "tqdm 4.60.0", 'attrs!=21.1']`, "3.10",
-			[]string{"numpy", "pandas==1.5.*", "scipy==1.10.1", "scikit-learn>=1.1,<1.6", "joblib~=1.2", "dask==2023.1.*", "tqdm==4.60.0", "attrs!=21.1"}, nil},
+			[]string{"numpy", "pandas==1.5.*", "scipy==1.10.1", "scikit-learn>=1.1,<1.6", "joblib~=1.2", "dask==2023.1.*", "tqdm==4.60.0", "attrs!=21.1", "numpy<2"}, nil},
 		"builds and channels": {
 			`["conda-forge::xgboost=1.7", "numpy=1.23.5=py310h53a5b5f_0", "pillow=9.4.0=py310_0", "scipy[version='>=1.7,<2',build=py*]", "pandas 1.5.3 py310_1"]`, "",
 			[]string{"xgboost==1.7.*", "numpy==1.23.5.*", "pillow==9.4.0.*", "scipy>=1.7,<2", "pandas==1.5.3"}, nil},
@@ -37,7 +37,12 @@ func TestCondaFilesAreReadForPip(t *testing.T) {
 			`[python>=3.8, pip, {pip: [mlflow<3, "azureml-mlflow==1.50", "--extra-index-url https://index.test/simple", "git+https://host.test/x.git", "", "x @ https://host.test/x.whl"]}]`,
 			">=3.8", []string{"pip", "mlflow<3", "azureml-mlflow==1.50", "--extra-index-url https://index.test/simple", "git+https://host.test/x.git",
 				"x @ https://host.test/x.whl"}, nil},
-		"nothing": {`[]`, "", nil, nil},
+		"a package of NumPy 1's time":    {`[scikit-learn=1.2.2, numpy, pandas]`, "", []string{"scikit-learn==1.2.2.*", "numpy", "pandas", "numpy<2"}, nil},
+		"what may be of either time":     {`[pandas=2.2, {pip: [joblib]}]`, "", []string{"pandas==2.2.*", "joblib"}, nil},
+		"a package of NumPy 2's time":    {`[scikit-learn=1.5, numpy]`, "", []string{"scikit-learn==1.5.*", "numpy"}, nil},
+		"NumPy's version is said":        {`[scikit-learn=1.2.2, "numpy>=1.20"]`, "", []string{"scikit-learn==1.2.2.*", "numpy>=1.20"}, nil},
+		"NumPy's version is said to pip": {`[scikit-learn=1.2.2, {pip: ["numpy==2.0"]}]`, "", []string{"scikit-learn==1.2.2.*", "numpy==2.0"}, nil},
+		"nothing":                        {`[]`, "", nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, err := parseRecipe("name: x\nchannels: [defaults]\ndependencies: " + c.deps)

@@ -29,15 +29,15 @@ type endpointPage struct {
 
 // endpointView is what is said of the endpoint itself.
 type endpointView struct {
-	Name, Description, Jobs string
-	State                   state
-	Auth                    string
-	URI, Swagger            string
-	Key, Call, Invoke       string // commands: show the key, call with curl, call with ours
-	Shares, Mirror          []share
-	Unrouted                string // command that gives a deployment the traffic; "" where one has it
-	Tags                    []fact
-	Facts                   []fact
+	Name, Description string
+	State             state
+	Auth              string
+	URI, Swagger      string
+	Key, Call, Invoke string // commands: show the key, call with curl, call with ours
+	Shares, Mirror    []share
+	Unrouted          string // command that gives a deployment the traffic; "" where one has it
+	Tags              []fact
+	Facts             []fact
 }
 
 type deploymentsView struct {
@@ -148,7 +148,7 @@ func (t *endpointStream) send(s *stream, id string, data any) error {
 func endpointViewOf(v *visit, e *trainyard.OnlineEndpoint, deps []*trainyard.OnlineDeployment) endpointView {
 	s := &e.Spec
 	w := endpointView{Name: e.Name, Description: s.Description, State: endpointState(e, deps), Auth: authWords(s.AuthMode), URI: s.ScoringURI,
-		Swagger: s.SwaggerURI, Shares: sharesOf(s.Traffic, deps, ""), Jobs: v.link("/jobs", "q", e.Name)}
+		Swagger: s.SwaggerURI, Shares: sharesOf(s.Traffic, deps, "")}
 	where := v.flags()
 	what := "accessToken"
 	if s.AuthMode == trainyard.AuthKey {

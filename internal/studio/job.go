@@ -204,6 +204,9 @@ func factsOf(v *visit, j *trainyard.Job) []fact {
 	if p.Compute != "" {
 		facts[0].URL = v.computeLink(p.Compute)
 	}
+	if p.Serve != nil { // a replica
+		facts = append(facts, fact{Name: "Endpoint", Words: p.Serve.Endpoint, URL: v.endpointLink(p.Serve.Endpoint) + "#" + deploymentID(p.Serve.Deployment)})
+	}
 	if p.Nodes > 1 || p.Processes > 1 {
 		words := count(max(p.Nodes, 1), "node")
 		if p.Processes > 1 {

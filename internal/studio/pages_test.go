@@ -197,10 +197,12 @@ func TestWhatUsersWriteStaysText(t *testing.T) {
 	w.computes = []*trainyard.Compute{{Scope: scope, Name: name, Spec: trainyard.ComputeSpec{ComputeType: hostile, Description: hostile}, Errors: []string{hostile},
 		Warnings: []string{hostile}, WantedWhy: trainyard.Reason{Message: hostile}, Tags: map[string]string{hostile: hostile}, Location: hostile, CreatedBy: hostile}}
 	w.nodes[name] = []trainyard.NodeStatus{{Node: &trainyard.Node{ID: hostile, State: trainyard.NodeUnusable, Reason: trainyard.Reason{Message: hostile}, Notes: []string{hostile}, Address: hostile}, Jobs: []string{hostile}}}
+	w.addHostile(name)
 	b := w.admin()
 	q := url.QueryEscape(hostile)
 	for _, path := range []string{"/jobs", "/jobs?q=" + q + "&compute=" + q + "&tag=" + q, "/jobs/Queued" + url.PathEscape(name), "/jobs/Failed" + url.PathEscape(name), "/computes",
 		"/computes/" + url.PathEscape(name), "/jobs/" + url.PathEscape(hostile), "/jobs?wsid=" + q, "/jobs?state=" + q, "/jobs/Queued" + url.PathEscape(name) + "?log=" + q,
+		"/endpoints", "/endpoints/" + url.PathEscape(name), "/models", "/models/" + url.PathEscape(name), "/models?after=" + q,
 		"/studio/login?next=/jobs/" + q, "/studio/login?ticket=" + q, "/studio/" + url.PathEscape(hostile)} {
 		a := b.get(path)
 		tree := a.tree(t)
@@ -220,14 +222,19 @@ func TestWhatUsersWriteStaysText(t *testing.T) {
 			}
 		}
 	}
-	expect(t, b.page("/jobs/Failed"+url.PathEscape(name)), strings.Join(strings.Fields(hostile), " "))
+	for _, path := range []string{"/jobs/Failed", "/endpoints/", "/models/"} {
+		expect(t, b.page(path+url.PathEscape(name)), strings.Join(strings.Fields(hostile), " "))
+	}
+	if n := strings.Count(b.page("/endpoints/"+url.PathEscape(name)).id(t, "endpoint-logs").words(), strings.Join(strings.Fields(hostile), " ")); n < 2 {
+		t.Errorf("the hostile line is %d times in the log, want what was said", n)
+	}
 }
 
 func TestHeadersLetNothingForeignIn(t *testing.T) {
 	w := newWorld(t)
 	w.add("calm_river", trainyard.JobRunning)
 	b := w.admin()
-	for _, path := range []string{"/jobs", "/jobs/calm_river", "/computes", "/studio/login", "/studio/workspaces", "/jobs/nothing"} {
+	for _, path := range []string{"/jobs", "/jobs/calm_river", "/computes", "/endpoints", "/endpoints/iris", "/models", "/studio/login", "/studio/workspaces", "/jobs/nothing"} {
 		h := b.get(path).Header
 		csp := h.Get("Content-Security-Policy")
 		if !strings.Contains(csp, "default-src 'none'") || !strings.Contains(csp, "frame-ancestors 'none'") || strings.Contains(csp, "unsafe") ||

@@ -2,6 +2,7 @@ package studio_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -154,4 +155,25 @@ func (w *world) addModel(name, version, properties string) {
 	defer w.mu.Unlock()
 	w.models = append(w.models, &trainyard.Resource{Scope: scope, Kind: trainyard.KindModel, Name: name, Version: version, Created: start, CreatedBy: "ada",
 		Tags: map[string]string{"stage": "dev"}, Properties: []byte(properties)})
+}
+
+// addHostile makes an endpoint and a model whose every word is hostile.
+func (w *world) addHostile(name string) {
+	w.t.Helper()
+	w.endpoints = []*trainyard.OnlineEndpoint{{Scope: scope, Name: name, Location: hostile, CreatedBy: hostile, Created: start, Tags: map[string]string{hostile: hostile},
+		Spec: trainyard.EndpointSpec{AuthMode: hostile, Description: hostile, ScoringURI: hostile, SwaggerURI: "javascript:alert(1)", Traffic: map[string]int{hostile: 100},
+			MirrorTraffic: map[string]int{hostile: 20}}}}
+	w.deployments = []*trainyard.OnlineDeployment{{Scope: scope, Endpoint: name, Name: hostile, CreatedBy: hostile, Created: start, Tags: map[string]string{hostile: hostile},
+		Spec: trainyard.DeploymentSpec{EndpointComputeType: hostile, InstanceType: hostile, Description: hostile, Model: hostile, EnvironmentID: hostile,
+			CodeConfiguration: &trainyard.CodeConfiguration{ScoringScript: hostile}},
+		Status: trainyard.DeploymentStatus{State: hostile, Reason: trainyard.Reason{Code: hostile, Message: hostile + "\n" + hostile}, WantedWhy: trainyard.Reason{Message: hostile},
+			Warnings: []string{hostile}, Replicas: []trainyard.ReplicaStatus{{Name: hostile, State: hostile, Node: hostile, Reason: hostile}}}}}
+	w.tails = map[string]string{name + "/" + hostile + "/InferenceServer": hostile + "\n\x1b[31m" + hostile}
+	w.counts = []trainyard.ServeStats{{Scope: scope, Endpoint: name, Deployment: hostile, Requests: 1, Codes: map[int]int64{200: 1}}}
+	w.events = append(w.events, trainyard.Event{Seq: 5, Time: start, Kind: "endpoint", Subject: name, What: hostile, Who: hostile, Message: hostile})
+	quoted, err := json.Marshal(hostile)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.addModel(name, hostile, fmt.Sprintf(`{"modelType": %s, "modelUri": %[1]s, "jobName": %[1]s, "description": %[1]s}`, quoted))
 }

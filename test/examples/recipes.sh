@@ -6,70 +6,105 @@ recipe() {
 	at=$(dirname "$1")
 	case "$1" in
 	*/custom-outputs-parquet/deployment.yml)
-		az model create --name heart-classifier-sklpipe --type custom_model --path "$at/model" &&
-			cluster && changed="input: the files of heart-classifier-mlflow, in place of the same on the web" &&
-			batch "$file" "$at/../heart-classifier-mlflow/data"
+		az model create --name heart-classifier-sklpipe --type custom_model --path "$at/model"
+		cluster
+		changed="input: the files of heart-classifier-mlflow, in place of the same on the web"
+		batch "$file" "$at/../heart-classifier-mlflow/data"
 		;;
 	*/mnist-classifier/*/deployment.yml)
 		[ -d "$dir/digits" ] || digits "$dir/digits"
 		changed="input: 25 pictures, in place of those on the web"
-		cluster && batch "$file" "$dir/digits"
+		cluster
+		batch "$file" "$dir/digits"
 		;;
 	*/hello-batch/deployment.yml)
-		cluster && az component create -f "$at/hello-component/hello.yml" && batch "$file" ""
+		cluster
+		az component create -f "$at/hello-component/hello.yml"
+		batch "$file" ""
 		;;
 	*/hello-batch/deployment-from-job.yml)
 		changed="job_definition: no job, since none can be"
-		az batch-endpoint create -n "$ENDPOINT_NAME" && az batch-deployment create -f "$file" --endpoint-name "$ENDPOINT_NAME"
+		az batch-endpoint create -n "$ENDPOINT_NAME"
+		az batch-deployment create -f "$file" --endpoint-name "$ENDPOINT_NAME"
 		;;
-	*/hello-component/hello.yml) az component create -f "$file" && did="registered" ;;
+	*/hello-component/hello.yml)
+		az component create -f "$file"
+		did="registered"
+		;;
 	*/batch-scoring-with-preprocessing/deployment.yml)
-		cluster && az environment create -f "$at/environment/xgboost-sklearn-py38.yml" &&
-			az model create --name heart-classifier --type mlflow_model --path "$at/model" &&
-			az model create --name heart-classifier-transforms --type custom_model --path "$at/transformations" &&
-			az component create -f "$at/components/prepare/prepare.yml" && az component create -f "$at/components/score/score.yml" &&
-			batch "$file" "$at/data/unlabeled"
+		cluster
+		az environment create -f "$at/environment/xgboost-sklearn-py38.yml"
+		az model create --name heart-classifier --type mlflow_model --path "$at/model"
+		az model create --name heart-classifier-transforms --type custom_model --path "$at/transformations"
+		az component create -f "$at/components/prepare/prepare.yml"
+		az component create -f "$at/components/score/score.yml"
+		batch "$file" "$at/data/unlabeled"
 		;;
-	*/batch-scoring-with-preprocessing/pipeline-job.yml) az job create -f "$file" --set "inputs.input_data.path=$at/data/unlabeled" && did="submitted" ;;
-	*/pipeline-job.yml | */training_pipeline.yaml) az job create -f "$file" && did="submitted" ;;
+	*/batch-scoring-with-preprocessing/pipeline-job.yml)
+		az job create -f "$file" --set "inputs.input_data.path=$at/data/unlabeled"
+		did="submitted"
+		;;
+	*/pipeline-job.yml | */training_pipeline.yaml)
+		az job create -f "$file"
+		did="submitted"
+		;;
 	*/minimal-multimodel-deployment.yml)
 		changed="environment.conda_file with what its Dockerfile installs, in place of the image"
 		printf 'dependencies: [python=3.12, pip, {pip: [pandas, numpy, scikit-learn, joblib]}]\n' >"$at/conda.yml"
-		online "$file" "$at/test-data/iris-test-data.json" --set environment.conda_file=conda.yml && score "$at/test-data/diabetes-test-data.json"
+		online "$file" "$at/test-data/iris-test-data.json" --set environment.conda_file=conda.yml
+		score "$at/test-data/diabetes-test-data.json"
 		;;
 	*/minimal-single-model-conda-in-dockerfile-deployment.yml)
 		changed="environment.conda_file: the file that its Dockerfile installs, in place of the image"
 		online "$file" "$at/../../../../model-1/sample-request.json" --set environment.conda_file=../../../../model-1/environment/conda.yaml
 		;;
-	*/kubernetes-blue-deployment.yml) online "$file" "$at/../model-1/sample-request.json" ;;
-	*/kubernetes-green-deployment.yml) online "$file" "$at/../model-2/sample-request.json" ;;
+	*/kubernetes-blue-deployment.yml)
+		az online-endpoint create -n "$ENDPOINT_NAME" -f "$at/kubernetes-endpoint.yml"
+		online "$file" "$at/../model-1/sample-request.json"
+		;;
+	*/kubernetes-green-deployment.yml)
+		az online-endpoint create -n "$ENDPOINT_NAME" -f "$at/kubernetes-endpoint.yml"
+		online "$file" "$at/../model-2/sample-request.json"
+		;;
 	*/binary-payloads-deployment.yml)
-		online "$file" none --set code_configuration.scoring_script=single-file-to-file-score.py && score -F "file=@$at/input.jpg" &&
-			cp "$dir/answer" "$at/output.jpg" &&
-			az online-deployment update -n binary-payload -e "$ENDPOINT_NAME" --set code_configuration.scoring_script=multi-file-to-json-score.py &&
-			score -F "file[]=@$at/input.jpg" -F "file[]=@$at/output.jpg"
+		online "$file" none --set code_configuration.scoring_script=single-file-to-file-score.py
+		score -F "file=@$at/input.jpg"
+		cp "$dir/answer" "$at/output.jpg"
+		az online-deployment update -n binary-payload -e "$ENDPOINT_NAME" --set code_configuration.scoring_script=multi-file-to-json-score.py
+		score -F "file[]=@$at/input.jpg" -F "file[]=@$at/output.jpg"
 		;;
 	*/inference-schema/deployment-*.yml)
 		local kind=${file##*deployment-}
-		az model create -f "$at/model.yml" --set "version=$MODEL_VERSION" &&
-			online "$file" "$at/sample-inputs/${kind%.yml}.json" --set "model=azureml:azureml-infschema:$MODEL_VERSION" "endpoint_name=$ENDPOINT_NAME" && swagger
+		az model create -f "$at/model.yml" --set "version=$MODEL_VERSION"
+		online "$file" "$at/sample-inputs/${kind%.yml}.json" --set "model=azureml:azureml-infschema:$MODEL_VERSION" "endpoint_name=$ENDPOINT_NAME"
+		swagger
 		;;
 	*/single-model-registered/deployment.yml)
-		fill "$at/model.yml" && az model create -f "$at/model.yml" && online "$file" "$at/../../../model-1/sample-request.json"
+		fill "$at/model.yml"
+		az model create -f "$at/model.yml"
+		online "$file" "$at/../../../model-1/sample-request.json"
 		;;
 	*/openapi/deployment.yml)
-		online "$file" "$at/../../model-1/sample-request.json" --set "endpoint_name=$ENDPOINT_NAME" code_configuration.code=code-decorated && swagger &&
-			az online-deployment update -f "$file" --set "endpoint_name=$ENDPOINT_NAME" code_configuration.code=code-custom &&
-			score "$at/../../model-1/sample-request.json" && swagger
+		online "$file" "$at/../../model-1/sample-request.json" --set "endpoint_name=$ENDPOINT_NAME" code_configuration.code=code-decorated
+		swagger
+		az online-deployment update -f "$file" --set "endpoint_name=$ENDPOINT_NAME" code_configuration.code=code-custom
+		score "$at/../../model-1/sample-request.json"
+		swagger
 		;;
 	*/sample/blue-*.yml) online "$file" "$at/../../model-1/sample-request.json" ;;
 	*/sample/green-*.yml) online "$file" "$at/../../model-2/sample-request.json" ;;
 	*/ncd/lightgbm-*.yaml) online "$file" "$at/sample-request-lightgbm.json" ;;
+	*/ncd/sklearn-deployment-with-script.yaml)
+		changed="mlflow==2.9.2 in its conda file, which asks for any: the newest has no longer what its script imports"
+		sed -i 's/^  - mlflow$/  - mlflow==2.9.2/' "$at/sklearn-diabetes/environment/conda.yaml"
+		online "$file" "$at/sample-request-sklearn.json"
+		;;
 	*/ncd/sklearn-*.yaml) online "$file" "$at/sample-request-sklearn.json" ;;
 	*/azureml-e2e-model-monitoring/endpoints/deployment.yaml)
 		changed="the model trained by the only step of its pipeline, as a command job, on made-up rows"
-		credit "$at/.." && printf '{"data": [%s]}' "$(sed -n 2p "$dir/credit/rows.json")" >"$dir/credit/request.json" &&
-			online "$file" "$dir/credit/request.json"
+		credit "$at/.."
+		printf '{"data": [%s]}' "$(sed -n 2p "$dir/credit/rows.json")" >"$dir/credit/request.json"
+		online "$file" "$dir/credit/request.json"
 		;;
 	*)
 		echo "error: recipes.sh does not know what this example needs" >&2
@@ -91,7 +126,8 @@ swagger() {
 
 # credit trains the model of the monitoring example.
 credit() {
-	mkdir -p "$dir/credit/table" && python3 - "$1/code/score.py" "$dir/credit" <<'PY' && az job create --stream -f "$dir/credit/job.yml"
+	mkdir -p "$dir/credit/table"
+	python3 - "$1/code/score.py" "$dir/credit" <<'PY'
 import ast, csv, json, os, random, sys
 script, to = sys.argv[1:]
 tree = ast.parse(open(script).read())
@@ -110,4 +146,5 @@ json.dump({"type": "command", "code": here, "compute": "local", "environment": {
            "outputs": {"model_output": {"type": "mlflow_model", "name": "credit-default-model"}},
            "command": "python train.py --training_data ${{inputs.training_data}} --model_output ${{outputs.model_output}}"}, open(os.path.join(to, "job.yml"), "w"))
 PY
+	az job create --stream -f "$dir/credit/job.yml"
 }

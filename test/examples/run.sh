@@ -14,11 +14,19 @@ if [ ! -d "${TRAINYARD_EXAMPLES:-}/cli/endpoints" ]; then
 	exit 2
 fi
 dir=$(mktemp -d "${TMPDIR:-/tmp}/trainyard-examples.XXXXXX")
+cache="${XDG_CACHE_HOME:-$HOME/.cache}/trainyard-test/examples" # environments that were built are there the next time
+mkdir -p "$cache" "$dir/data"
+ln -s "$cache" "$dir/data/cache"
 export TRAINYARD_CONFIG_DIR="$dir/config" TRAINYARD_URL= TRAINYARD_TOKEN= NO_COLOR=1
 server=
 stop() {
 	status=$?
 	if [ -n "$server" ]; then kill -TERM "$server" 2>/dev/null || true; wait "$server" 2>/dev/null || true; fi
+	for _ in 1 2 3; do # agents and what they run outlive a server
+		for process in /proc/[0-9]*; do
+			if [ "${process#/proc/}" != "$$" ] && grep -qaF "$dir/data" "$process/cmdline"; then kill -KILL "${process#/proc/}" || true; fi
+		done 2>"$dir/stopped"
+	done
 	rm -rf "$dir"
 	exit "$status"
 }
@@ -48,17 +56,16 @@ score() {
 	[ $# -gt 1 ] || set -- -H "Content-Type: application/json" -d "@$1"
 	code=$(curl -sS -o "$dir/answer" -w '%{http_code}' -H "Authorization: Bearer $key" "$@" "$url")
 	[ "$code" = 200 ] || { echo "error: $code $(head -c 300 "$dir/answer")" >&2; return 1; }
-	did="$did $code"
+	did="${did:+$did, }$code"
 }
 
 online() { # FILE REQUEST [--set …]: an online deployment, and a request to it
 	local file=$1 request=$2
 	shift 2
 	fill "$file"
-	az online-endpoint create -n "$ENDPOINT_NAME"
+	"$bin" online-endpoint show -n "$ENDPOINT_NAME" >"$dir/shown" 2>&1 || az online-endpoint create -n "$ENDPOINT_NAME"
 	az online-deployment create -f "$file" --endpoint-name "$ENDPOINT_NAME" --all-traffic "$@"
-	did="answers"
-	[ "$request" = none ] || score "$request"
+	if [ "$request" != none ]; then score "$request"; fi
 }
 
 completed() { # JOB
@@ -114,8 +121,18 @@ while read -r example; do
 	[ -n "$example" ] && [[ "$example" == *"$only"* ]] || continue
 	number=$((number + 1))
 	ENDPOINT_NAME=example-$number MODEL_VERSION=$number ACR_NAME=registry did="" changed="" start=$SECONDS
-	if recipe "$dir/$example" >"$dir/said" 2>&1; then
-		good=$((good + 1)) result=$did
+	set +e
+	(
+		set -e
+		trap 'printf "%s" "$did" >"$dir/did"; printf "%s" "$changed" >"$dir/changed"' EXIT
+		recipe "$dir/$example"
+	) >"$dir/said" 2>&1
+	status=$?
+	set -e
+	changed=$(cat "$dir/changed")
+	"$bin" online-endpoint delete -n "$ENDPOINT_NAME" --yes >"$dir/shown" 2>&1 || "$bin" batch-endpoint delete -n "$ENDPOINT_NAME" --yes >"$dir/shown" 2>&1 || true
+	if [ "$status" = 0 ]; then
+		good=$((good + 1)) result=$(cat "$dir/did")
 	elif grep -qE '^error: .*(this build|is a container with a server of its own|does not exist in workspace)' "$dir/said"; then
 		refused=$((refused + 1)) result="refused: $(why "$dir/said")"
 	else

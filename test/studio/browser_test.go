@@ -258,7 +258,13 @@ func (b *tab) text(selector string) string {
 // until waits for something to become true, as a person does who looks again and again.
 func (b *tab) until(what string, is func() bool) {
 	b.t.Helper()
-	late := time.After(patience)
+	b.within(patience, what, is)
+}
+
+// within is until with another patience.
+func (b *tab) within(most time.Duration, what string, is func() bool) {
+	b.t.Helper()
+	late := time.After(most)
 	for !is() {
 		select {
 		case <-time.After(50 * time.Millisecond):

@@ -145,16 +145,7 @@ func fit(t *testing.T, b *tab) {
 	b.s.submit("fails", `echo "$(head -c 300 /dev/zero | tr '\0' x)" >&2; exit 3`)
 	b.open("/jobs/fails")
 	b.reads("#job-head .state", "Failed")
-	for _, width := range []int64{1280, 390} {
-		b.do(chromedp.EmulateViewport(width, 844))
-		for _, path := range []string{"/jobs", "/jobs/grows", "/jobs/fails", "/computes", "/computes/local", "/studio/login", "/studio/workspaces"} {
-			b.open(path)
-			if got := eval[int64](b, "document.documentElement.scrollWidth"); got > width {
-				t.Errorf("%s is %d wide on a screen of %d", path, got, width)
-			}
-		}
-	}
-	b.do(chromedp.ResetViewport())
+	fitAll(t, b, "/jobs", "/jobs/grows", "/jobs/fails", "/computes", "/computes/local", "/studio/login", "/studio/workspaces")
 }
 
 func watchCompute(t *testing.T, b *tab) {

@@ -8,6 +8,7 @@ import joblib
 def init():
     global model
     model = joblib.load(os.path.join(os.environ["AZUREML_MODEL_DIR"], "model", "model.joblib"))
+    print(f"the forest has {len(model.estimators_)} trees", flush=True)
 
 
 def run(data):

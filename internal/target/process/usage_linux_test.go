@@ -37,7 +37,7 @@ func TestUsageIsOfAllProcessesOfATask(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if u.MemoryMB > 400 || u.CPU > 40*time.Second {
+	if u.MemoryMB > 400 || u.CPU > 40*time.Second || u.PeakMB < u.MemoryMB || u.PeakMB > 800 || u.OOMKills != 0 {
 		t.Errorf("it uses %+v", u)
 	}
 	if err := d.Remove(t.Context(), id); err != nil {
@@ -45,6 +45,14 @@ func TestUsageIsOfAllProcessesOfATask(t *testing.T) {
 	}
 	if _, err := d.(target.Meter).Usage(t.Context(), id); !trainyard.IsNotFound(err) {
 		t.Errorf("a task that is gone: %v", err)
+	}
+}
+
+func TestTheMostMemoryOfAProcess(t *testing.T) {
+	for status, want := range map[string]int64{"": 0, "Name:\tx\n": 0, "VmPeak:\t 9 kB\nVmHWM:\t    2048 kB\nVmRSS:\t 1 kB\n": 2 << 20, "VmHWM:": 0, "VmHWM:\n": 0} {
+		if got := highWater([]byte(status)); got != want {
+			t.Errorf("%q: %d, want %d", status, got, want)
+		}
 	}
 }
 
