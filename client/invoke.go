@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"os"
 
 	"github.com/trainyard/trainyard"
 )
@@ -20,6 +21,11 @@ func (c *Client) Score(ctx context.Context, uri string, header http.Header, body
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, uri, body)
 	if err != nil {
 		return nil, err
+	}
+	if f, ok := body.(*os.File); ok { // many a model server reads no body whose length is not said
+		if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
+			req.ContentLength = info.Size()
+		}
 	}
 	req.Header = header
 	res, err := c.http.Do(req)

@@ -62,12 +62,16 @@ func (d *door) putDeployment(c *call, kind trainyard.Kind) (reply, error) {
 
 // patchDeployment merges: Azure's own PATCH changes sku.capacity and tags only, ours any field that may change.
 func (d *door) patchDeployment(c *call, kind trainyard.Kind) (reply, error) {
-	old, err := d.Deployments.Deployment(c.Context(), c.scope(), c.name(), c.deployment())
-	if err != nil {
-		return reply{}, err
-	}
 	var patch written
 	if err := c.read(&patch); err != nil {
+		return reply{}, err
+	}
+	return again(func() (reply, error) { return d.patchDeploymentOnce(c, kind, &patch) })
+}
+
+func (d *door) patchDeploymentOnce(c *call, kind trainyard.Kind, patch *written) (reply, error) {
+	old, err := d.Deployments.Deployment(c.Context(), c.scope(), c.name(), c.deployment())
+	if err != nil {
 		return reply{}, err
 	}
 	spec, err := patched(old.Spec, patch.Properties)

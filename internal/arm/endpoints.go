@@ -76,12 +76,25 @@ func givenKeys(extra trainyard.Extra) (keys trainyard.EndpointKeys, err error) {
 
 // patchEndpoint merges: Azure's own PATCH changes tags and identity only, ours any field that may change.
 func (d *door) patchEndpoint(c *call, kind trainyard.Kind) (reply, error) {
-	old, err := d.Endpoints.Endpoint(c.Context(), c.scope(), c.name())
-	if err != nil {
-		return reply{}, err
-	}
 	var patch written
 	if err := c.read(&patch); err != nil {
+		return reply{}, err
+	}
+	return again(func() (reply, error) { return d.patchEndpointOnce(c, kind, &patch) })
+}
+
+// again does what merges into what is there until nobody else changed that meanwhile, five times at most.
+func again(do func() (reply, error)) (reply, error) {
+	for n := 1; ; n++ {
+		if a, err := do(); !trainyard.IsConflict(err) || n == 5 {
+			return a, err
+		}
+	}
+}
+
+func (d *door) patchEndpointOnce(c *call, kind trainyard.Kind, patch *written) (reply, error) {
+	old, err := d.Endpoints.Endpoint(c.Context(), c.scope(), c.name())
+	if err != nil {
 		return reply{}, err
 	}
 	spec, err := patched(old.Spec, patch.Properties)

@@ -15,6 +15,8 @@ import (
 	"github.com/trainyard/trainyard/internal/modelserver"
 )
 
+// resolveDeployment makes a plan of a deployment's specification: every reference followed, every default filled in. All that is wrong is
+// said at once.
 func (c *Control) resolveDeployment(ctx context.Context, e *trainyard.OnlineEndpoint, d *trainyard.OnlineDeployment) (*trainyard.ReplicaPlan, []string, error) {
 	r := &deploying{resolver: resolver{c: c, ctx: ctx, j: &trainyard.Job{Scope: d.Scope, Name: d.Name}, serves: true}, e: e, d: d}
 	r.kind()
@@ -55,6 +57,7 @@ func (c *Control) resolveDeployment(ctx context.Context, e *trainyard.OnlineEndp
 	return &trainyard.ReplicaPlan{Spec: r.j.Spec, Plan: r.j.Plan}, r.warnings, nil
 }
 
+// deploying resolves a deployment as a job is resolved.
 type deploying struct {
 	resolver
 	e *trainyard.OnlineEndpoint
@@ -65,6 +68,7 @@ type deploying struct {
 	files                                         map[string][]byte // MLmodel and what stands beside it
 }
 
+// kind fills in what the deployment is, where the file leaves it to the endpoint.
 func (r *deploying) kind() {
 	s := &r.d.Spec
 	if s.EndpointComputeType == "" {
@@ -81,6 +85,7 @@ func (r *deploying) kind() {
 	s.EndpointComputeType = trainyard.ServeTypes[i]
 }
 
+// sizes checks numbers.
 func (r *deploying) sizes() {
 	d := r.d
 	if d.Instances == 0 {
@@ -135,6 +140,7 @@ func (r *deploying) sizes() {
 	}
 }
 
+// where finds the compute that replicas run on.
 func (r *deploying) where() *trainyard.Compute {
 	s := &r.d.Spec
 	res := &trainyard.JobResources{InstanceType: s.InstanceType}
@@ -174,6 +180,7 @@ func (r *deploying) where() *trainyard.Compute {
 	return comp
 }
 
+// limits is what a replica may use, and refuses what its place does not have.
 func (r *deploying) limits() {
 	s, p := &r.d.Spec, &r.j.Plan
 	if n := s.ContainerResources; n != nil {
@@ -217,6 +224,7 @@ func (r *deploying) limits() {
 	}
 }
 
+// model finds the model's files.
 func (r *deploying) model() {
 	ref := r.d.Spec.Model
 	if ref == "" {
@@ -290,6 +298,7 @@ func modelInput(single bool) string {
 	return "custom_model"
 }
 
+// readModel fetches the few small files by which an MLflow model says what it is.
 func (r *deploying) readModel(files []trainyard.BlobInfo) {
 	r.files = map[string][]byte{}
 	for _, f := range files {
@@ -315,6 +324,7 @@ func (r *deploying) readModel(files []trainyard.BlobInfo) {
 	}
 }
 
+// serve asks what a replica runs.
 func (r *deploying) serve(comp *trainyard.Compute) {
 	s, p := &r.d.Spec, &r.j.Plan
 	if s.EndpointComputeType == trainyard.ServeLocal && p.Environment != nil && p.Environment.CondaFile != "" {
@@ -351,6 +361,7 @@ func (r *deploying) serve(comp *trainyard.Compute) {
 	p.Serve = &serve
 }
 
+// routes are the environment's own routes and ports, of an image that serves by itself.
 func (r *deploying) routes() *modelserver.Routes {
 	ref := r.d.Spec.EnvironmentID
 	if ref == "" || !strings.Contains(ref, "/environments/") {
@@ -372,6 +383,7 @@ func (r *deploying) routes() *modelserver.Routes {
 // ServerCode is where the code of model servers is among snapshots. It is part of this program, so every workspace may read it.
 func ServerCode() string { return "codes/modelserver-" + modelserver.Hash() }
 
+// putServerCode stores the code of model servers, so that it reaches nodes as any snapshot does.
 func (c *Control) putServerCode(ctx context.Context) error {
 	have, err := c.Blobs.List(ctx, ServerCode()+"/")
 	if err != nil || len(have) == len(modelserver.Files()) {

@@ -202,17 +202,3 @@ func (c *Control) DeleteDeployment(ctx context.Context, who trainyard.User, scop
 	c.routesChanged()
 	return nil
 }
-
-// resolveDeployment makes a plan of a deployment's specification: every reference followed, every default filled in. All that is wrong is
-// said at once.
-// deploying resolves a deployment as a job is resolved.
-// kind fills in what the deployment is, where the file leaves it to the endpoint.
-// sizes checks numbers.
-// where finds the compute that replicas run on.
-// limits is what a replica may use, and refuses what its place does not have.
-// model finds the model's files.
-// readModel fetches the few small files by which an MLflow model says what it is.
-// serve asks what a replica runs.
-// routes are the environment's own routes and ports, of an image that serves by itself.
-// serverCode is where the code of model servers is among snapshots.
-// putServerCode stores the code of model servers, so that it reaches nodes as any snapshot does.

@@ -9,6 +9,7 @@ import (
 	"github.com/trainyard/trainyard/internal/store"
 )
 
+// leave takes a replica out of the routes; dismiss ends it when the gateways know.
 func (k *keeper) leave(r *replica) {
 	if !r.ready() { // nobody sends it anything
 		k.c.served.markLeaving(k.key, r.job.Key(), 0)
@@ -18,6 +19,7 @@ func (k *keeper) leave(r *replica) {
 	k.c.served.markLeaving(k.key, r.job.Key(), k.c.routesChanged())
 }
 
+// dismiss ends replicas that no gateway sends anything to any more.
 func (k *keeper) dismiss() error {
 	for _, r := range k.live {
 		if r.ending() {
@@ -42,11 +44,13 @@ func (k *keeper) dismiss() error {
 	return nil
 }
 
+// strayed says whether a replica is of a generation that is neither served nor on its way.
 func (k *keeper) strayed(r *replica) bool {
 	s := &k.d.Status
 	return !(s.Live != nil && s.Live.Generation == r.gen || s.Next != nil && s.Next.Generation == r.gen)
 }
 
+// ended takes note of a replica that is over.
 func (k *keeper) ended(r *replica) error {
 	asked := r.job.Status.State == trainyard.JobCanceled && r.job.Status.CanceledBy != ""
 	defer k.c.served.dropReplica(r.job.Key())
@@ -63,6 +67,7 @@ func (k *keeper) ended(r *replica) error {
 	return k.lost(r, failureClass(r.job), why)
 }
 
+// late gives up replicas that had the time in which they should have become ready. What they are doing they will be doing tomorrow.
 func (k *keeper) late() error {
 	for _, r := range k.live {
 		if r.ending() || r.serving.Was || r.job.Status.State != trainyard.JobRunning || r.job.Status.Started.IsZero() || k.c.served.isLeaving(k.key, r.job.Key()) {
@@ -86,6 +91,8 @@ func (k *keeper) late() error {
 	return nil
 }
 
+// lost counts a replica that is no more, or no good, without having been asked to end. The first one of a new specification that was never
+// ready ends the change: what served before serves on.
 func (k *keeper) lost(r *replica, class trainyard.Class, why string) error {
 	tail := ""
 	if text := k.c.replicaTail(k.ctx, r.job, replicaTail); text != "" && !r.serving.Was {
@@ -115,6 +122,7 @@ func failureClass(j *trainyard.Job) trainyard.Class {
 	return trainyard.ClassUser
 }
 
+// trim deletes the jobs of ended replicas but the newest few, with their logs.
 func (k *keeper) trim() error {
 	over := []trainyard.JobState{trainyard.JobCompleted, trainyard.JobFailed, trainyard.JobCanceled}
 	page, err := k.c.Store.Jobs(k.ctx, trainyard.JobQuery{Scope: k.d.Scope, View: trainyard.ViewAll, Tag: replicaTag + "=" + k.key, States: over, Top: 100})
@@ -140,6 +148,7 @@ func notOf(key string) func(*trainyard.Job) bool {
 	}
 }
 
+// delete ends every replica, and then the deployment, and its endpoint if that waits for it.
 func (k *keeper) delete() error {
 	for _, r := range k.live {
 		if !r.ending() {
@@ -189,18 +198,3 @@ func (k *keeper) delete() error {
 	k.c.routesChanged()
 	return nil
 }
-
-// replicaTail is the end of a replica's log, at most so many bytes of whole lines; "" if there is none.
-// known says how long to wait until every gateway has the routes in which a replica is no more; 0: they have.
-// routeIsNew says whether a deployment's route is another than it was at the last call.
-// crash counts an end that nobody asked for.
-// crashWait is how long to wait before the next try: nothing after the first end, then twice as long each time.
-// routesRev counts changes of routes that gateways must learn of.
-// Routes is what gateways send requests by; it waits until that is newer than after.
-// How long a gateway holds a request for a replica that is on its way.
-// replicaLog is where a replica's log is among its job's.
-// DeploymentLogs is the end of what a deployment's replicas said, newest replica last: so many lines of each. container chooses between
-// the model server ("InferenceServer") and the preparation before it ("StorageInitializer").
-// lastLines is the end of a replica's log, or of what was said while it was prepared.
-// replicaStatuses is what people see of a deployment's replicas.
-// instances is a number of replicas for people.

@@ -32,6 +32,7 @@ func (s *served) isLeaving(key string, job trainyard.JobKey) bool {
 	return ok
 }
 
+// known says how long to wait until every gateway has the routes in which a replica is no more; 0: they have.
 func (s *served) known(key string, job trainyard.JobKey, rev int64, now time.Time) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,6 +52,7 @@ func (s *served) known(key string, job trainyard.JobKey, rev int64, now time.Tim
 	return 0
 }
 
+// routeIsNew says whether a deployment's route is another than it was at the last call.
 func (s *served) routeIsNew(key string, r *trainyard.DeploymentRoute) bool {
 	text, err := json.Marshal(r)
 	s.mu.Lock()
@@ -63,6 +65,7 @@ func (s *served) routeIsNew(key string, r *trainyard.DeploymentRoute) bool {
 	return true
 }
 
+// crash counts an end that nobody asked for.
 func (s *served) crash(key string, r *replica, why string, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -91,6 +94,8 @@ func (s *served) forgive(key string) {
 	}
 }
 
+// crashWait is how long to wait before the next try: nothing after the first end, then twice as long each time.
+// routesRev counts changes of routes that gateways must learn of.
 func (s *served) crashWait(key string, now time.Time) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,6 +12,7 @@ import (
 	"github.com/trainyard/trainyard"
 )
 
+// replicaTail is the end of a replica's log, at most so many bytes of whole lines; "" if there is none.
 func (c *Control) replicaTail(ctx context.Context, j *trainyard.Job, most int64) string {
 	files, err := c.Output.Files(ctx, j.Scope, j.Name)
 	if err != nil {
@@ -40,8 +41,11 @@ func (c *Control) replicaTail(ctx context.Context, j *trainyard.Job, most int64)
 	return ""
 }
 
+// replicaLog is where a replica's log is among its job's.
 const replicaLog = "user_logs/std_log.txt"
 
+// DeploymentLogs is the end of what a deployment's replicas said, newest replica last: so many lines of each. container chooses between
+// the model server ("InferenceServer") and the preparation before it ("StorageInitializer").
 func (c *Control) DeploymentLogs(ctx context.Context, scope trainyard.Scope, endpoint, name string, tail int, container string) (string, error) {
 	d := c.served.deployment(endpoint, name)
 	if d == nil || d.Scope.Fold() != scope.Fold() {
@@ -76,6 +80,7 @@ func (c *Control) DeploymentLogs(ctx context.Context, scope trainyard.Scope, end
 	return b.String(), nil
 }
 
+// lastLines is the end of a replica's log, or of what was said while it was prepared.
 func (c *Control) lastLines(ctx context.Context, j *trainyard.Job, lines int, preparing bool) (string, error) {
 	files, err := c.Output.Files(ctx, j.Scope, j.Name)
 	if err != nil {
@@ -101,6 +106,7 @@ func (c *Control) lastLines(ctx context.Context, j *trainyard.Job, lines int, pr
 	return strings.Join(out[max(0, len(out)-lines):], "\n"), nil
 }
 
+// replicaStatuses is what people see of a deployment's replicas.
 func (c *Control) replicaStatuses(ctx context.Context, d *trainyard.OnlineDeployment) ([]trainyard.ReplicaStatus, error) {
 	all, err := c.look(ctx, deploymentKey(d.Endpoint, d.Name))
 	if err != nil {
@@ -129,6 +135,7 @@ func (c *Control) replicaStatuses(ctx context.Context, d *trainyard.OnlineDeploy
 	return out, nil
 }
 
+// instances is a number of replicas for people.
 func instances(n int) string {
 	if n == 1 {
 		return "1 instance"

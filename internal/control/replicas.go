@@ -16,6 +16,9 @@ import (
 // A replica is a job that is not supposed to end: it waits, is placed, staged, watched and retried as any job is. This file keeps as many
 // of them as a deployment should have.
 
+// noCompute is the reason's code of a deployment whose compute is gone: no replica can come.
+const noCompute = "NoCompute"
+
 // replicaTag is on every replica's job; its value names the deployment.
 const replicaTag = "trainyard.replica"
 
@@ -47,7 +50,8 @@ type replica struct {
 	serving trainyard.Serving
 }
 
-func (r *replica) over() bool  { return r.job.Status.State.Terminal() }
+func (r *replica) over() bool { return r.job.Status.State.Terminal() }
+
 func (r *replica) ready() bool { return !r.over() && r.serving.Ready }
 func (r *replica) ending() bool {
 	return r.over() || r.job.Status.State == trainyard.JobCancelRequested
@@ -275,9 +279,6 @@ func (k *keeper) start(p *trainyard.ReplicaPlan) error {
 	return nil
 }
 
-// leave takes a replica out of the routes; dismiss ends it when the gateways know.
-// dismiss ends replicas that no gateway sends anything to any more.
-// strayed says whether a replica is of a generation that is neither served nor on its way.
 // promote makes the generation that was on its way the one that serves.
 func (k *keeper) promote() error {
 	n := *k.d
@@ -287,11 +288,6 @@ func (k *keeper) promote() error {
 	return k.put(&n, fmt.Sprintf("generation %d serves", n.Status.Live.Generation))
 }
 
-// ended takes note of a replica that is over.
-// late gives up replicas that had the time in which they should have become ready. What they are doing they will be doing tomorrow.
-// lost counts a replica that is no more, or no good, without having been asked to end. The first one of a new specification that was never
-// ready ends the change: what served before serves on.
-// trim deletes the jobs of ended replicas but the newest few, with their logs.
 // say moves the deployment to the state that its replicas show.
 func (k *keeper) say() error {
 	s := &k.d.Status
@@ -330,7 +326,7 @@ func (k *keeper) progress(p *trainyard.ReplicaPlan) trainyard.Reason {
 	present, ready := k.of(p.Generation)
 	what := fmt.Sprintf("%d of %d replicas are ready", len(ready), k.d.Status.Wanted)
 	if k.blocked != "" {
-		return trainyard.Reason{Code: "NoCompute", Message: what + "; " + k.blocked}
+		return trainyard.Reason{Code: noCompute, Message: what + "; " + k.blocked}
 	}
 	for _, r := range present {
 		if r.ready() {
@@ -388,5 +384,3 @@ func (k *keeper) put(n *trainyard.OnlineDeployment, event string) error {
 	}
 	return err
 }
-
-// delete ends every replica, and then the deployment, and its endpoint if that waits for it.

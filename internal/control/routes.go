@@ -8,6 +8,7 @@ import (
 	"github.com/trainyard/trainyard"
 )
 
+// routesChanged tells gateways that there are other routes, and returns their number.
 func (c *Control) routesChanged() int64 {
 	c.routes.bump(allRoutes)
 	return c.routes.rev(allRoutes)
@@ -15,6 +16,8 @@ func (c *Control) routesChanged() int64 {
 
 const allRoutes = "routes"
 
+// Routes is what gateways send requests by; it waits until that is newer than after.
+// How long a gateway holds a request for a replica that is on its way.
 func (c *Control) Routes(ctx context.Context, after int64) (trainyard.Routes, error) {
 	rev := c.routes.wait(ctx, allRoutes, after, pollHold)
 	if err := ctx.Err(); err != nil {
@@ -81,6 +84,9 @@ func (c *Control) deploymentRoute(ctx context.Context, d *trainyard.OnlineDeploy
 	out.Wakes = s.Live != nil || s.Next != nil
 	if s.Wanted == 0 || scaling(d).min == 0 {
 		out.Hold = holdWake
+	}
+	if len(out.Replicas) == 0 && s.Reason.Code == noCompute {
+		out.Failed = s.Reason.Message
 	}
 	if len(out.Replicas) == 0 && s.Live != nil {
 		out.Progress = s.Reason.Message

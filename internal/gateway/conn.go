@@ -304,6 +304,9 @@ func (c *conn) find() (*endpoint, []byte, *refusal) {
 			return e, rest, nil
 		}
 	}
+	if !c.g.Ready() { // it has just started, and its server has not told it anything yet
+		return nil, nil, refuse(http.StatusServiceUnavailable, "ServiceUnavailable", "the gateway does not know its endpoints yet; try again in a moment")
+	}
 	return nil, nil, notFound("there is no endpoint " + quote(name))
 }
 

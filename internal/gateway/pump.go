@@ -59,6 +59,7 @@ func (c *conn) move(p *pump, up *upstream) {
 	w := &writer{to: up.nc, buf: make([]byte, 0, readBuffer), keep: c.keep}
 	c.reqBody.before = func() error { return c.beforeWait(w) }
 	defer func() { c.reqBody.before = nil }()
+	passed := 0 // since the request was last given more time
 	for {
 		piece, err := c.reqBody.next()
 		if until := c.stall.Load(); until > 0 {
@@ -74,7 +75,10 @@ func (c *conn) move(p *pump, up *upstream) {
 		case err == nil:
 			c.ex.collect.request(piece)
 			err = w.piece(piece, c.reqBody.framing)
-			c.extend(c.ex.d.timeout())
+			if passed += len(piece); passed >= slowest { // a caller that drips holds a replica's place no longer than others
+				c.extend(c.ex.d.timeout())
+				passed = 0
+			}
 			if err != nil {
 				return
 			}
@@ -84,6 +88,9 @@ func (c *conn) move(p *pump, up *upstream) {
 		}
 	}
 }
+
+// slowest is how many bytes of a body must pass in a request's time for it to be given that time again.
+const slowest = 16 << 10
 
 var errReplicaGone = errors.New("the replica takes no more of the body")
 

@@ -95,9 +95,11 @@ recipe() {
 	*/sample/green-*.yml) online "$file" "$at/../../model-2/sample-request.json" ;;
 	*/ncd/lightgbm-*.yaml) online "$file" "$at/sample-request-lightgbm.json" ;;
 	*/ncd/sklearn-deployment-with-script.yaml)
-		changed="mlflow==2.9.2 in its conda file, which asks for any: the newest has no longer what its script imports"
+		changed="mlflow==2.9.2 in its conda file, which asks for any: the newest has no longer what its script imports; and the request in MLflow 2's form"
 		sed -i 's/^  - mlflow$/  - mlflow==2.9.2/' "$at/sklearn-diabetes/environment/conda.yaml"
-		online "$file" "$at/sample-request-sklearn.json"
+		python3 -c 'import json, sys; r = json.load(sys.stdin); json.dump({"input_data": {"dataframe_split": r["input_data"]}}, sys.stdout)' \
+			<"$at/sample-request-sklearn.json" >"$dir/request.json"
+		online "$file" "$dir/request.json"
 		;;
 	*/ncd/sklearn-*.yaml) online "$file" "$at/sample-request-sklearn.json" ;;
 	*/azureml-e2e-model-monitoring/endpoints/deployment.yaml)

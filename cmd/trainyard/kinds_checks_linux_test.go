@@ -1,0 +1,202 @@
+package main
+
+import (
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// endpoint is the name of the place's endpoint of a model.
+func (p *servePlace) endpoint() string { return "wine-" + strings.ReplaceAll(p.name, " ", "-") }
+
+// deploy creates or updates the demo's deployment.
+func (p *servePlace) deploy(verb, endpoint string, more ...string) (string, error) {
+	args := append([]string{"online-deployment", verb, "-f", servingFiles + "/deployment.yml", "-e", endpoint, "-o", "none"}, p.args...)
+	return p.try(append(args, more...)...)
+}
+
+// must deploys what has to work.
+func (p *servePlace) must(verb, endpoint string, more ...string) {
+	p.t.Helper()
+	if out, err := p.deploy(verb, endpoint, more...); err != nil {
+		p.t.Fatalf("%s under %s: %v\n%s", verb, endpoint, err, out)
+	}
+}
+
+// door is where an endpoint answers, and its key.
+func (p *servePlace) door(endpoint string) (url, key string) {
+	p.t.Helper()
+	return p.cli("online-endpoint", "show", "-n", endpoint, "--query", "scoring_uri", "-o", "tsv"), p.cli("online-endpoint", "get-credentials", "-n", endpoint, "--query", "primaryKey", "-o", "tsv")
+}
+
+// post sends a request and returns what came back.
+func post(t *testing.T, url, key, body string) (int, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if key != "" {
+		req.Header.Set("Authorization", "Bearer "+key)
+	}
+	client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
+	res, err := client.Do(req)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		return 0, err.Error()
+	}
+	return res.StatusCode, string(text)
+}
+
+// same fails the test if two JSON texts differ in what they say.
+func (l *lab) same(got, want string) {
+	l.t.Helper()
+	var a, b any
+	if json.Unmarshal([]byte(got), &a) != nil || json.Unmarshal([]byte(want), &b) != nil || !reflect.DeepEqual(a, b) {
+		l.t.Errorf("the answer is %s, want %s", got, want)
+	}
+}
+
+func request(t *testing.T) string { return readText(t, servingFiles+"/request.json") }
+
+func checkServes(p *servePlace, plain string) {
+	p.cli("online-endpoint", "create", "-f", servingFiles+"/endpoint.yml", "-n", p.endpoint(), "-o", "none")
+	p.must("create", p.endpoint(), "--all-traffic")
+	p.same(p.cli("online-endpoint", "invoke", "-n", p.endpoint(), "--request-file", servingFiles+"/request.json"), plain)
+}
+
+func checkLog(p *servePlace, _ string) {
+	p.wait("the log has the words of the script", func() bool {
+		return strings.Contains(p.cli("online-deployment", "get-logs", "-n", "forest", "-e", p.endpoint(), "--lines", "500"), "the forest has 200 trees")
+	})
+}
+
+func checkMLflow(p *servePlace, plain string) {
+	e := "mlflow-" + strings.ReplaceAll(p.name, " ", "-")
+	p.cli("online-endpoint", "create", "-f", servingFiles+"/endpoint.yml", "-n", e, "-o", "none")
+	p.must("create", e, "--all-traffic", "--set", "model=azureml:wine-mlflow@latest", "--set", "code_configuration=null", "--set", "environment.conda_file=null")
+	var in, want struct {
+		Data     any
+		Cultivar any
+	}
+	if err := json.Unmarshal([]byte(request(p.t)), &in); err != nil {
+		p.t.Fatal(err)
+	}
+	if err := json.Unmarshal([]byte(plain), &want); err != nil {
+		p.t.Fatal(err)
+	}
+	body, _ := json.Marshal(map[string]any{"input_data": in.Data})
+	answer, _ := json.Marshal(want.Cultivar)
+	url, key := p.door(e)
+	_, got := post(p.t, url, key, string(body))
+	p.same(got, string(answer))
+	p.cli("online-endpoint", "delete", "-n", e, "-y", "-o", "none")
+}
+
+func checkUpdate(p *servePlace, plain string) {
+	url, key := p.door(p.endpoint())
+	stop, done := make(chan struct{}), make(chan struct{})
+	sent, bad := 0, []string(nil)
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(50 * time.Millisecond):
+			}
+			sent++
+			if status, text := post(p.t, url, key, request(p.t)); status != http.StatusOK {
+				bad = append(bad, fmt.Sprintf("%d %s", status, text))
+			}
+		}
+	}()
+	p.must("update", p.endpoint(), "--set", "environment_variables.VERSION=two")
+	<-time.After(time.Second)
+	close(stop)
+	<-done
+	if len(bad) > 0 || sent == 0 {
+		p.t.Errorf("%d of %d requests failed: %s", len(bad), sent, strings.Join(bad[:min(3, len(bad))], "; "))
+	}
+	if g := p.cli("online-deployment", "show", "-n", "forest", "-e", p.endpoint(), "--query", "replicas[?state=='Ready'].generation", "-o", "tsv"); g != "2" {
+		p.t.Errorf("replicas of generation %q serve", g)
+	}
+}
+
+func checkBroken(p *servePlace, plain string) {
+	out, err := p.deploy("update", p.endpoint(), "--set", "model=azureml:broken@latest")
+	if err == nil || !strings.Contains(out, "Traceback") || !strings.Contains(out, "joblib") {
+		p.t.Errorf("a model that does not load is not said to, or not why: %v %s", err, out)
+	}
+	url, key := p.door(p.endpoint())
+	_, got := post(p.t, url, key, request(p.t))
+	p.same(got, plain)
+}
+
+func checkScale(p *servePlace, _ string) {
+	p.must("update", p.endpoint(), "--set", "environment_variables.VERSION=two", "--instance-count", "2")
+	if n := len(p.replicas()); n != 2 {
+		p.t.Errorf("%d replicas are ready", n)
+	}
+	p.must("update", p.endpoint(), "--set", "environment_variables.VERSION=two", "--instance-count", "1")
+}
+
+// replicas are the names of those that are ready, with their addresses.
+func (p *servePlace) replicas() map[string]string {
+	p.t.Helper()
+	out := map[string]string{}
+	for line := range strings.Lines(p.cli("online-deployment", "show", "-n", "forest", "-e", p.endpoint(), "--query", "replicas[?state=='Ready'].[name, address]", "-o", "tsv")) {
+		f := strings.Fields(line)
+		out[f[0]] = f[len(f)-1]
+	}
+	return out
+}
+
+// processesOf are those of a replica on this computer, in whichever container or machine they are.
+func processesOf(replica string) (out []int) {
+	entries, _ := os.ReadDir("/proc")
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err == nil && pid != os.Getpid() && slices.Contains(strings.Split(readFile("/proc/"+e.Name()+"/environ"), "\x00"), "AZUREML_RUN_ID="+replica) {
+			out = append(out, pid)
+		}
+	}
+	return out
+}
+
+func checkKilled(p *servePlace, plain string) {
+	p.wait("one replica is ready", func() bool { return len(p.replicas()) == 1 })
+	var old []int
+	for name := range p.replicas() {
+		old = processesOf(name)
+	}
+	if len(old) == 0 {
+		p.t.Fatal("the replica has no process")
+	}
+	for _, pid := range old {
+		_ = syscall.Kill(pid, syscall.SIGKILL)
+	}
+	url, key := p.door(p.endpoint())
+	p.wait("another replica answers", func() bool {
+		status, text := post(p.t, url, key, request(p.t))
+		if status == http.StatusOK {
+			p.same(text, plain)
+		}
+		return status == http.StatusOK
+	})
+}
