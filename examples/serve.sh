@@ -17,12 +17,11 @@ run() { printf '$ trainyard'; printf ' %s' "$@"; printf '\n'; "$trainyard" "$@";
 server= endpoints=
 stop() {
 	status=$?
+	for endpoint in $endpoints; do "$trainyard" online-endpoint delete --name "$endpoint" --yes >/dev/null 2>&1 || true; done # with their nodes
 	if [ -n "$server" ]; then
 		kill -TERM "$server" 2>/dev/null || true
 		wait "$server" 2>/dev/null || true
 		if [ "$status" -ne 0 ]; then echo "it failed; the server's log:" >&2; tail -n 40 "$dir/server.log" >&2; fi
-	else
-		for endpoint in $endpoints; do "$trainyard" online-endpoint delete --name "$endpoint" --yes --no-wait >/dev/null 2>&1 || true; done
 	fi
 	rm -rf "$dir"
 	exit "$status"
