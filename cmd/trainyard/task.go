@@ -22,6 +22,7 @@ import (
 	"github.com/trainyard/trainyard/internal/agentlink"
 	"github.com/trainyard/trainyard/internal/stage"
 	"github.com/trainyard/trainyard/internal/target"
+	"github.com/trainyard/trainyard/internal/target/kube/podlog"
 )
 
 // maxEnd bounds what is left behind of a task: a pod's termination message takes 4,096 bytes.
@@ -31,7 +32,7 @@ const maxEnd = 4000
 type taskFlags struct {
 	file, result, hosts, dir, cache, model string
 	rank                                   int
-	fresh                                  bool
+	fresh, podLog                          bool
 }
 
 // newTaskCommand is what engines that have no agent on their nodes start: target.Kind.SelfStaged.
@@ -68,6 +69,7 @@ func newTaskCommand() *cobra.Command {
 	cmd.Flags().StringVar(&f.hosts, "hosts", "", "addresses of the task's ranks, separated by commas")
 	cmd.Flags().StringVar(&f.dir, "dir", "", "folder for the task's files (default: a temporary one)")
 	cmd.Flags().StringVar(&f.cache, "cache", "", "folder for code, data and environments, kept for later tasks (default: in the user's cache folder)")
+	cmd.Flags().BoolVar(&f.podLog, "pod-log", false, "print the log so that Kubernetes keeps all of it")
 	cmd.Flags().BoolVar(&f.fresh, "fresh", false, "begin anew, whatever an earlier run has left in --dir")
 	cmd.Flags().StringVar(&f.model, "model", "", "bring the input \"model\" to this path and end: another container serves it")
 	_ = cmd.MarkFlagRequired("file")
@@ -131,6 +133,9 @@ func runTask(ctx context.Context, f taskFlags, out io.Writer) (end trainyard.Tas
 	defer context.AfterFunc(ctx, func() { endSoon(driver, t.ID, log) })()
 	if first { // the others' output is sent home, where each has a log of its own
 		one.Out = out
+		if f.podLog { // it comes from a file, so the task does not wait when it is slowed down
+			one.Out = podlog.New(out)
+		}
 	}
 	return one.Run(ctx)
 }

@@ -18,5 +18,5 @@ done
 trap - TERM INT
 rank=$(($1 + ${JOB_COMPLETION_INDEX:-0})) hosts=$2
 shift 3
-exec "$program" task --file /trainyard/task/task.json --result /dev/termination-log --rank "$rank" --hosts "$hosts" \
+exec "$program" task --pod-log --file /trainyard/task/task.json --result /dev/termination-log --rank "$rank" --hosts "$hosts" \
 	--dir /trainyard/work/task --cache /trainyard/work/cache "$@"

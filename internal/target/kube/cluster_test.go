@@ -161,8 +161,8 @@ func TestANodeThatDoesNotAnswerIsLost(t *testing.T) {
 
 func TestALongLogIsWholeThoughTheNodeThrowsItAway(t *testing.T) {
 	b := newBench(t, nil)
-	const size = 144_000_000
-	k := b.task(1, "for i in $(seq 16); do head -c 9000000 /dev/zero | tr '\\0' $((i%10)) | fold -w 99; sleep 0.7; done; echo end")
+	const size = 60_000_000 // a kubelet keeps 10 MiB
+	k := b.task(1, "for i in $(seq 10); do head -c 6000000 /dev/zero | tr '\\0' $((i%10)) | fold -w 99; done; echo end")
 	b.start(k)
 	o := b.ends(k, trainyard.ClassOK, "")
 	got := b.log(k)

@@ -143,8 +143,6 @@ maxPods: 110
 imageGCHighThresholdPercent: 100
 evictionHard: {memory.available: 100Mi, nodefs.available: "1%", imagefs.available: "1%", nodefs.inodesFree: "1%"}
 podLogsDir: $dir/kubelet/logs
-containerLogMaxSize: 60Mi # a test writes more, others less
-containerLogMonitorInterval: 3s
 K
 	start kubelet "$bin/kubelet" --config="$dir/kubelet.yaml" --kubeconfig="$dir/pki/node.kubeconfig" --root-dir="$dir/kubelet" \
 		--hostname-override=test-node --node-ip="$node" --cert-dir="$dir/pki/kubelet" --v=2

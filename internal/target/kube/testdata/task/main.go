@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/target/kube/podlog"
 )
 
 func main() {
@@ -27,6 +28,7 @@ func main() {
 		flags.String(name, "", "")
 	}
 	flags.Bool("fresh", false, "")
+	flags.Bool("pod-log", true, "")
 	model := flags.String("model", "", "")
 	if len(os.Args) < 2 || os.Args[1] != "task" || flags.Parse(os.Args[2:]) != nil {
 		fail(fmt.Errorf("called as %q", os.Args))
@@ -114,7 +116,7 @@ func run(t trainyard.Task, rank int, hosts string) trainyard.TaskEnd {
 	w.Close()
 	copied := make(chan struct{})
 	var written int64
-	go func() { defer close(copied); written, _ = io.Copy(&carriages{w: os.Stdout}, r) }() // a broken log is no reason to stop
+	go func() { defer close(copied); written, _ = io.Copy(podlog.New(os.Stdout), r) }() // a broken log is no reason to stop
 	over := make(chan struct{})
 	go func() { defer close(over); _ = cmd.Wait() }() // the state says how it ended
 	stopped := wait(cmd.Process.Pid, t.Grace, stops, over)
@@ -172,23 +174,4 @@ func peakMB() int64 {
 		}
 	}
 	return 0
-}
-
-// carriages doubles carriage returns before line ends: containerd drops one there.
-type carriages struct {
-	w    io.Writer
-	last byte
-}
-
-func (c *carriages) Write(p []byte) (int, error) {
-	out := make([]byte, 0, len(p)+len(p)/8)
-	for _, b := range p {
-		if b == '\n' && c.last == '\r' {
-			out = append(out, '\r')
-		}
-		out = append(out, b)
-		c.last = b
-	}
-	_, err := c.w.Write(out)
-	return len(p), err
 }

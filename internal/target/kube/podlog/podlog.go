@@ -1,0 +1,55 @@
+// Package podlog prints a log so that Kubernetes keeps all of it.
+package podlog
+
+import (
+	"context"
+	"io"
+
+	"golang.org/x/time/rate"
+)
+
+// A kubelet keeps 10 MiB of a container's log by default, looks every ten seconds whether there is more, and throws the oldest away, read or
+// not (KubeletConfiguration: containerLogMaxSize, containerLogMonitorInterval). It hands out some 5 MB/s on a small node.
+const (
+	burst  = 8 << 20 // bytes printed at once
+	steady = 2 << 20 // bytes a second after them
+)
+
+// New returns a writer to out, the standard output of a container: no faster than a log is read, and with the carriage return doubled that
+// the container runtime (containerd's CRI) drops before a line's end. Write waits; it counts the bytes that it was given.
+func New(out io.Writer) io.Writer {
+	return &writer{out: out, pace: rate.NewLimiter(steady, burst)}
+}
+
+type writer struct {
+	out  io.Writer
+	pace *rate.Limiter
+	last byte
+}
+
+func (w *writer) Write(data []byte) (int, error) {
+	for done := 0; done < len(data); {
+		piece := data[done:min(len(data), done+burst)]
+		if err := w.pace.WaitN(context.Background(), len(piece)); err != nil {
+			return done, err
+		}
+		if err := w.print(piece); err != nil {
+			return done, err
+		}
+		done += len(piece)
+	}
+	return len(data), nil
+}
+
+func (w *writer) print(data []byte) error {
+	more := make([]byte, 0, len(data)+len(data)/8)
+	for _, b := range data {
+		if b == '\n' && w.last == '\r' {
+			more = append(more, '\r')
+		}
+		more = append(more, b)
+		w.last = b
+	}
+	_, err := w.out.Write(more)
+	return err
+}
