@@ -3,6 +3,11 @@
 package kube
 
 import (
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -10,26 +15,13 @@ import (
 	"go.yaml.in/yaml/v4"
 
 	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/target"
 )
 
 // The rights in the manifest are enough, and the lack of one is said by its name.
 func TestTheManifestsRightsAreEnough(t *testing.T) {
 	b := newBench(t, nil)
-	b.namespace("rights")
-	for _, text := range strings.Split(Manifest("rights"), "\n---\n") {
-		var o map[string]any
-		b.must(yaml.Unmarshal([]byte(text), &o))
-		path := "/apis/rbac.authorization.k8s.io/v1/"
-		switch o["kind"] {
-		case "ServiceAccount":
-			path = "/api/v1/namespaces/rights/serviceaccounts"
-		case "Role", "RoleBinding":
-			path += "namespaces/rights/" + strings.ToLower(o["kind"].(string)) + "s"
-		default:
-			path += strings.ToLower(o["kind"].(string)) + "s"
-		}
-		b.ensure(path, o)
-	}
+	b.grant("rights")
 	var token struct {
 		Status struct {
 			Token string `json:"token"`
@@ -91,4 +83,99 @@ func TestTheManifestsRightsAreEnough(t *testing.T) {
 	if _, err := Probe(t.Context(), Config{Kubeconfig: b.cfg.Kubeconfig, Namespace: "nowhere"}); err == nil || !strings.Contains(err.Error(), `"nowhere" not found`) {
 		t.Errorf("of a namespace that is not there probe says %v", err)
 	}
+}
+
+// grant makes a namespace with the rights of the manifest.
+func (b *bench) grant(namespace string) {
+	b.Helper()
+	b.namespace(namespace)
+	for _, text := range strings.Split(Manifest(namespace), "\n---\n") {
+		var o map[string]any
+		b.must(yaml.Unmarshal([]byte(text), &o))
+		path := "/apis/rbac.authorization.k8s.io/v1/"
+		switch o["kind"] {
+		case "ServiceAccount":
+			path = "/api/v1/namespaces/" + namespace + "/serviceaccounts"
+		case "Role", "RoleBinding":
+			path += "namespaces/" + namespace + "/" + strings.ToLower(o["kind"].(string)) + "s"
+		default:
+			path += strings.ToLower(o["kind"].(string)) + "s"
+		}
+		b.ensure(path, o)
+	}
+}
+
+// insideVariable is set in the pod that TestInTheCluster starts, where this test program runs again; it names the stand-in.
+const insideVariable = "TRAINYARD_TEST_INSIDE"
+
+// A server in a pod of the cluster needs no kubeconfig: its pod's service account, with the manifest's rights, runs tasks.
+func TestInTheCluster(t *testing.T) {
+	if program := os.Getenv(insideVariable); program != "" {
+		runInside(t, program)
+		return
+	}
+	b := newBench(t, nil)
+	b.grant("inside")
+	program, err := builtProgram()
+	b.must(err)
+	self, err := os.Executable()
+	b.must(err)
+	if !strings.HasPrefix(self, os.TempDir()) {
+		t.Fatalf("the test program %s is not below %s, which pods see", self, os.TempDir())
+	}
+	api := b.api.base
+	// This cluster has no proxy for the address of the service "kubernetes".
+	env := []object{{"name": "KUBERNETES_SERVICE_HOST", "value": api.Hostname()}, {"name": "KUBERNETES_SERVICE_PORT", "value": api.Port()},
+		{"name": insideVariable, "value": program}}
+	name := "server-" + strconv.Itoa(os.Getpid())
+	pod := "/api/v1/namespaces/inside/pods"
+	b.ensure(pod, object{"apiVersion": "v1", "kind": "Pod", "metadata": object{"name": name}, "spec": object{
+		"serviceAccountName": "trainyard", "restartPolicy": "Never",
+		"volumes": []object{{"name": "host", "hostPath": object{"path": os.TempDir()}}},
+		"containers": []object{{"name": "server", "image": baseImage, "env": env, "volumeMounts": []object{{"name": "host", "mountPath": os.TempDir()}},
+			"command": []string{self, "-test.run", "^TestInTheCluster$", "-test.v", "-test.timeout", "2m"}}},
+	}})
+	var said struct {
+		Status struct {
+			Phase string `json:"phase"`
+		} `json:"status"`
+	}
+	eventually(t, "the pod with the server has ended", func() bool {
+		b.must(b.api.get(t.Context(), pod+"/"+name, nil, &said))
+		return said.Status.Phase == "Succeeded" || said.Status.Phase == "Failed"
+	})
+	r, err := b.api.send(t.Context(), http.MethodGet, pod+"/"+name+"/log", nil, "", nil)
+	b.must(err)
+	defer r.Close()
+	out, err := io.ReadAll(r)
+	b.must(err)
+	if said.Status.Phase != "Succeeded" || !strings.Contains(string(out), "--- PASS: TestInTheCluster") {
+		t.Errorf("inside it is %s:\n%s", said.Status.Phase, out)
+	}
+}
+
+func runInside(t *testing.T, program string) {
+	small := InstanceType{Resources: PodResources{Requests: map[string]string{"cpu": "10m", "memory": "16Mi"}}}
+	c := Config{InCluster: true, Namespace: "inside", Image: baseImage, InstanceTypes: map[string]InstanceType{DefaultInstanceType: small}, shared: os.TempDir()}
+	if f, err := Probe(t.Context(), c); err != nil || f.Ready != 1 || len(f.Warnings) > 0 {
+		t.Fatalf("probe finds %+v (%v)", f, err)
+	}
+	api, err := c.connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	env := target.Env{Dir: t.TempDir(), Group: "inside-" + strconv.Itoa(os.Getpid()), Program: program, Log: slog.New(slog.NewTextHandler(t.Output(), nil))}
+	d, err := open(&c, env, api)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{T: t, Driver: d, cfg: c, dir: env.Dir}
+	defer d.Close()
+	k := b.task(1, "echo hello")
+	b.start(k)
+	b.ends(k, trainyard.ClassOK, "")
+	if got := b.log(k); got != "hello\n" {
+		t.Errorf("log is %q", got)
+	}
+	b.must(d.Remove(t.Context(), k.ID))
 }
