@@ -9,12 +9,25 @@ TESTS ?= $(PKGS)
 # Packages whose tests stop, break and start again engines that are not ours.
 DRIVERS = ./internal/target/docker ./internal/target/kube ./internal/target/slurm ./internal/fleet/slurm ./internal/fleet/ssh
 
-.PHONY: build demo serve-demo test check drivers targets serving clients cross bench clean
+.PHONY: build slim demo serve-demo test check drivers targets serving clients cross vm bench clean
 
 build: bin/trainyard
 
-bin/trainyard: $(shell find . -name '*.go') go.mod
-	CGO_ENABLED=0 $(GO) build $(GOFLAGS) -ldflags '-s -w' -o bin/trainyard ./cmd/trainyard
+SLIM = internal/taskrun/slim/packed/linux-amd64.gz internal/taskrun/slim/packed/linux-arm64.gz
+
+SOURCES = $(shell find . -name '*.go') go.mod
+PROGRAM = $(GO) build $(GOFLAGS) -tags slimtask -ldflags '-s -w'
+
+bin/trainyard: $(SOURCES) $(SLIM)
+	CGO_ENABLED=0 $(PROGRAM) -o bin/trainyard ./cmd/trainyard
+
+# The small program that engines start for a task, for nodes' processors. It travels in the other one, packed; "go build" alone makes one
+# without it, which has engines start itself.
+slim: $(SLIM)
+$(SLIM): internal/taskrun/slim/packed/linux-%.gz: $(SOURCES)
+	@mkdir -p bin $(@D)
+	CGO_ENABLED=0 GOOS=linux GOARCH=$* $(GO) build $(GOFLAGS) -buildvcs=false -ldflags '-s -w' -o bin/trainyard-task-$* ./cmd/trainyard-task
+	@gzip -9nc bin/trainyard-task-$* >$@.$$$$ && mv $@.$$$$ $@
 
 demo: build
 	@sh examples/demo.sh bin/trainyard
@@ -55,11 +68,17 @@ clients: build
 	cd test/studio && TRAINYARD=$(CURDIR)/bin/trainyard $(GO) test ./...
 
 # The program for every system it is meant for: server and nodes on Linux, client and local target on the others.
-cross:
-	CGO_ENABLED=0 GOOS=linux GOARCH=amd64 $(GO) build $(GOFLAGS) -o dist/trainyard-linux-amd64 ./cmd/trainyard
-	CGO_ENABLED=0 GOOS=linux GOARCH=arm64 $(GO) build $(GOFLAGS) -o dist/trainyard-linux-arm64 ./cmd/trainyard
-	CGO_ENABLED=0 GOOS=darwin GOARCH=arm64 $(GO) build $(GOFLAGS) -o dist/trainyard-darwin-arm64 ./cmd/trainyard
-	CGO_ENABLED=0 GOOS=windows GOARCH=amd64 $(GO) build $(GOFLAGS) -o dist/trainyard-windows-amd64.exe ./cmd/trainyard
+cross: $(SLIM)
+	CGO_ENABLED=0 GOOS=linux GOARCH=amd64 $(GO) build $(GOFLAGS) -tags slimtask -o dist/trainyard-linux-amd64 ./cmd/trainyard
+	CGO_ENABLED=0 GOOS=linux GOARCH=arm64 $(GO) build $(GOFLAGS) -tags slimtask -o dist/trainyard-linux-arm64 ./cmd/trainyard
+	CGO_ENABLED=0 GOOS=darwin GOARCH=arm64 $(GO) build $(GOFLAGS) -tags slimtask -o dist/trainyard-darwin-arm64 ./cmd/trainyard
+	CGO_ENABLED=0 GOOS=windows GOARCH=amd64 $(GO) build $(GOFLAGS) -tags slimtask -o dist/trainyard-windows-amd64.exe ./cmd/trainyard
+
+# Tasks on the kernel's cgroups version 2 with every controller, and on the other processor, in emulated machines: minutes, and not part of test.
+VM = -test.run 'TestConformance$$|TestNodeLimit|TestHiddenPaths|TestNothingElse|TestFolderIsForOneDriver|TestAgentKilledAtAnyStep'
+vm:
+	test/vm/run.sh amd64 ./internal/target/process $(VM)
+	test/vm/run.sh arm64 ./internal/target/process $(VM)
 
 # Trainyard alone, and beside Docker, Slurm and Kubernetes: engines that TRAINYARD_TEST_* variables lead to, and for the others those that can
 # be started here (root, and the packages that test/engines/*/up.sh name); the table says which were left out.
@@ -68,4 +87,4 @@ bench: build
 	bin/bench -binary bin/trainyard -engines test/engines -out docs/benchmarks.md
 
 clean:
-	rm -rf bin dist
+	rm -rf bin dist internal/taskrun/slim/packed

@@ -56,7 +56,8 @@ type OnlineEndpoint struct {
 	Tags      map[string]string `json:"tags,omitempty"`
 	Identity  json.RawMessage   `json:"identity,omitempty"`
 	Spec      EndpointSpec      `json:"spec"`
-	Keys      EndpointKeys      `json:"-"` // sealed at rest; never shown but by listKeys
+	Keys      EndpointKeys      `json:"-"`               // sealed at rest; never shown but by listKeys
+	Epoch     int64             `json:"epoch,omitempty"` // another one makes the tokens that were made before good no more
 	Deleting  bool              `json:"deleting,omitempty"`
 	Created   time.Time         `json:"created"`
 	Modified  time.Time         `json:"modified"`
@@ -233,7 +234,14 @@ type ContainerAmounts struct {
 type DataCollector struct {
 	RollingRate  string                    `json:"rollingRate,omitempty"` // Year, Month, Day, Hour, Minute: a file for each
 	SamplingRate float64                   `json:"samplingRate,omitempty"`
-	Collections  map[string]DataCollection `json:"collections,omitempty"` // request, response
+	Collections  map[string]DataCollection `json:"collections,omitempty"` // request, response, and what a scoring script collects itself
+
+	RequestLogging *RequestLogging `json:"requestLogging,omitempty"`
+}
+
+// RequestLogging says what is kept of requests beside their bodies.
+type RequestLogging struct {
+	CaptureHeaders []string `json:"captureHeaders,omitempty"` // kept with each row of the collection "request"
 }
 
 // DataCollection is one of a DataCollector's.

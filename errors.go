@@ -9,7 +9,7 @@ import (
 // ErrorCode is what kind of thing went wrong, as clients see it in {"error":{"code":…}}.
 type ErrorCode string
 
-// The codes. Each has one HTTP status (internal/arm holds the table).
+// The codes. Each has one HTTP status: see Status.
 const (
 	CodeInvalid     ErrorCode = "ValidationError"      // the request is wrong: say what, where and what is wanted
 	CodeNotFound    ErrorCode = "ResourceNotFound"     // no such thing
@@ -20,6 +20,27 @@ const (
 	CodeBusy        ErrorCode = "TooManyRequests"      // come back later
 	CodeInternal    ErrorCode = "InternalServerError"
 )
+
+// Status is the code's HTTP status; that of CodeInternal for a code that is none of these.
+func (c ErrorCode) Status() int {
+	switch c {
+	case CodeInvalid:
+		return 400
+	case CodeUnknown:
+		return 401
+	case CodeForbidden:
+		return 403
+	case CodeNotFound:
+		return 404
+	case CodeConflict:
+		return 409
+	case CodeBusy:
+		return 429
+	case CodeUnsupported:
+		return 501
+	}
+	return 500
+}
 
 // Error is an error for a user: a code, the thing it is about, and a sentence that says what is wrong and what to do.
 type Error struct {

@@ -34,7 +34,7 @@ func MakeJobKey(s Scope, name string) JobKey { return JobKey(s.Key() + "/" + nam
 
 // JobSpec is ARM's job "properties" as a client writes them. Fields without a Go name are kept in Extra and echoed.
 type JobSpec struct {
-	JobType              string                     `json:"jobType"` // Command; other kinds are refused by name
+	JobType              string                     `json:"jobType"` // Command or Pipeline; other kinds are refused by name
 	DisplayName          string                     `json:"displayName,omitempty"`
 	Description          string                     `json:"description,omitempty"`
 	ExperimentName       string                     `json:"experimentName,omitempty"`
@@ -135,6 +135,9 @@ type JobPlan struct {
 	MaxAttempts int                   `json:"maxAttempts"`     // tries when a node is lost
 	Serve       *Serve                `json:"serve,omitempty"` // of a replica
 	Limits      Resources             `json:"limits,omitzero"` // what a task may use, where the node would let it use more
+
+	Pipeline *PipelinePlan `json:"pipeline,omitempty"` // of a job that is its children
+	Parent   string        `json:"parent,omitempty"`   // of a step's job: the pipeline's name
 }
 
 // JobStatus is what became of a job.

@@ -11,6 +11,7 @@ type User struct {
 	Node  NodeID `json:"node,omitempty"` // for an agent's token
 
 	Endpoint string `json:"endpoint,omitempty"` // for a caller's token: the only endpoint it may call
+	Epoch    int64  `json:"epoch,omitempty"`    // for a caller's token: OnlineEndpoint.Epoch when it was made
 }
 
 // Role is what a user may do at most.

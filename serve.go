@@ -20,6 +20,10 @@ type Serve struct {
 	Readiness Probe         `json:"readiness"`
 	Drain     time.Duration `json:"drain,omitempty"` // requests that are under way may take this long when it ends
 
+	// Collects are the collections that the scoring script fills itself, each with the share of its rows to keep of those that the script
+	// sends (0: the collection is disabled). The node takes them beside the replica.
+	Collects map[string]float64 `json:"collects,omitempty"`
+
 	Concurrency int           `json:"concurrency"` // requests at once
 	Queue       time.Duration `json:"queue"`       // a request may wait this long for its turn
 	Timeout     time.Duration `json:"timeout"`     // of a request
@@ -27,6 +31,10 @@ type Serve struct {
 
 // PortVariables are the variables in which a replica's command finds its port.
 var PortVariables = []string{"SERVER_PORT", "PORT", "HEALTH_PORT"}
+
+// CollectedLog begins the name of a log that is none: what is appended to CollectedLog + COLLECTION are rows that a replica's script collected,
+// at no particular offset.
+const CollectedLog = "data_collector/"
 
 // ContainerPort is where a replica listens that has a network of its own: a container, a pod.
 func (s *Serve) ContainerPort() int {

@@ -197,6 +197,7 @@ type JobStatus struct {
 	Failure    *trainyard.Failure
 	Studio     string // address of its page
 	Outputs    map[string]*trainyard.JobOutput
+	Steps      int // of a pipeline
 }
 
 // JobStatus reads a job.
@@ -225,6 +226,7 @@ func ReadJobStatus(data json.RawMessage) (JobStatus, error) {
 			ExitCode       *int                            `json:"exitCode"`
 			Failure        *trainyard.Failure              `json:"failure"`
 			Outputs        map[string]*trainyard.JobOutput `json:"outputs"`
+			Steps          []json.RawMessage               `json:"steps"`
 			Services       map[string]struct {
 				Endpoint string `json:"endpoint"`
 			} `json:"services"`
@@ -236,7 +238,7 @@ func ReadJobStatus(data json.RawMessage) (JobStatus, error) {
 	p := r.Properties
 	return JobStatus{Name: r.Name, ID: r.ID, Type: p.JobType, Compute: p.ComputeID, Display: p.DisplayName, Experiment: p.ExperimentName,
 		Status: p.Status, Reason: p.Reason, Timeline: p.Timeline, Warnings: p.Warnings, ExitCode: p.ExitCode, Failure: p.Failure,
-		Studio: p.Services["Studio"].Endpoint, Outputs: p.Outputs}, nil
+		Studio: p.Services["Studio"].Endpoint, Outputs: p.Outputs, Steps: len(p.Steps)}, nil
 }
 
 // WatchJob looks at a job again and again, tells seen each time it has changed its state or its reason, and returns when until says so of

@@ -309,10 +309,23 @@ func (a *app) submit(ctx context.Context, c *client.Client, job *spec.Job) (*cli
 	if err := a.upload(ctx, c, job.Uploads); err != nil {
 		return nil, err
 	}
-	if env := job.Environment; env != nil {
+	envs := job.Environments
+	if job.Environment != nil {
+		envs = append(envs, job.Environment)
+	}
+	for _, env := range envs {
 		if _, err := c.Put(ctx, map[string]any{"properties": env.Properties}, string(env.Kind), env.Name, "versions", env.Version); err != nil {
 			return nil, err
 		}
+	}
+	if comp := job.Component; comp != nil {
+		comp.Named(spec.AnonymousComponent)
+		if err := registerBatch(ctx, c, comp, job.SetComponent); err != nil {
+			return nil, err
+		}
+	}
+	if job.Finish != nil {
+		job.Finish()
 	}
 	return c.Put(ctx, map[string]any{"properties": job.Spec}, "jobs", job.Name)
 }

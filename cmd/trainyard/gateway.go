@@ -78,6 +78,9 @@ func listenGateway(cfg gatewayConfig, server string) (net.Listener, string, erro
 
 // runGateway serves requests for models until the group stops.
 func runGateway(group *loop.Group, ln net.Listener, cert tls.Certificate, cfg gateway.Config) *gateway.Gateway {
+	if at, ok := ln.Addr().(*net.TCPAddr); !ok || !at.IP.IsLoopback() { // others than who started it are served
+		cfg.MetricsGuarded = true
+	}
 	g := gateway.New(cfg)
 	group.Go("gateway routes", g.Run)
 	group.Go("gateway", func(ctx context.Context) error {

@@ -16,6 +16,7 @@ import (
 	"github.com/trainyard/trainyard/internal/control"
 	"github.com/trainyard/trainyard/internal/loop"
 	"github.com/trainyard/trainyard/internal/target"
+	"github.com/trainyard/trainyard/internal/taskrun/slim"
 )
 
 // hostAgain is how long a hosted node that could not be opened waits for the next try.
@@ -111,8 +112,12 @@ func hostEngine(ctx context.Context, cfg *serverConfig, will *control.Control, h
 	if err != nil {
 		return err
 	}
+	program, err := slim.Unpack(filepath.Join(cfg.Dir, "programs"), self)
+	if err != nil {
+		return err
+	}
 	url, trust := reachable(cfg.addr, h.Settings), ""
-	env := target.Env{Dir: filepath.Join(n.Dir, "tasks"), Group: n.Group, Log: n.Log, Program: self, Server: url}
+	env := target.Env{Dir: filepath.Join(n.Dir, "tasks"), Group: n.Group, Log: n.Log, Program: program, Server: url}
 	if strings.HasPrefix(url, "https:") {
 		trust = string(ca)
 		env.CA = filepath.Join(cfg.Dir, "tls", "ca.pem")

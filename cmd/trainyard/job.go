@@ -57,13 +57,10 @@ func (a *app) jobList() *cobra.Command {
 		use: "list", short: "List jobs, newest first", noName: true,
 		example: "  trainyard job list\n  trainyard job list --status Running,Queued --compute cpu-cluster\n  trainyard job list --query \"[?status=='Failed'].name\" -o tsv",
 		do: func(ctx context.Context, c *client.Client, cmd *cobra.Command, _ []string) error {
-			if p := flag(cmd, "parent-job-name"); p != "" {
-				if _, err := c.Get(ctx, "jobs", p); err != nil {
-					return err
-				}
-				return a.print([]any{}, a.jobView()) // command jobs have no children
-			}
 			query := viewQuery(cmd)
+			if p := flag(cmd, "parent-job-name"); p != "" {
+				query.Set("parent", p)
+			}
 			for _, f := range []string{"status", "compute", "tag"} {
 				if v := flag(cmd, f); v != "" {
 					query.Set(f, v)
@@ -81,7 +78,7 @@ func (a *app) jobList() *cobra.Command {
 	f.String("status", "", "only jobs in these states, with commas between")
 	f.String("compute", "", "only jobs of this compute")
 	f.String("tag", "", "only jobs with this tag: `key or key=value`")
-	f.StringP("parent-job-name", "p", "", "only children of this job")
+	f.StringP("parent-job-name", "p", "", "only the steps of this pipeline")
 	return addListFlags(cmd, true)
 }
 
@@ -288,11 +285,31 @@ func (a *app) jobDetail(e map[string]any) {
 	}
 	a.pairs(a.out, [][2]string{
 		{"why", jobWhy(e)}, {"display name", display}, {"experiment", text(e, "experiment_name")}, {"description", text(e, "description")},
-		{"compute", place}, {"command", text(e, "command")}, {"environment", text(e, "environment")}, {"inputs", portsText(e["inputs"])},
+		{"compute", place}, {"steps", stepsText(e["steps"])}, {"command", text(e, "command")}, {"environment", text(e, "environment")}, {"inputs", portsText(e["inputs"])},
 		{"outputs", portsText(e["outputs"])}, {"tags", tagsText(e["tags"])}, {"attempts", attemptsText(e)}, {"created", madeBy(a.now(), e)}, {"took", took(a.now(), e)},
 		{"exit code", exit}, {"page", text(e, "services", "Studio", "endpoint")}, {"warnings", linesOf(e["warnings"])},
 	})
 	a.bars(a.out, spansOf(e, a.now()))
+}
+
+// stepsText lists the steps of a pipeline with their jobs, one a line.
+func stepsText(v any) string {
+	list, _ := v.([]any)
+	var lines []string
+	for _, it := range list {
+		m := asMap(it)
+		line := text(m, "name") + " is job " + text(m, "job")
+		var after []string
+		all, _ := m["after"].([]any)
+		for _, a := range all {
+			after = append(after, plain(a))
+		}
+		if len(after) > 0 {
+			line += ", after " + strings.Join(after, ", ")
+		}
+		lines = append(lines, line)
+	}
+	return strings.Join(lines, "\n")
 }
 
 // attemptsText says how it came to more than one attempt.

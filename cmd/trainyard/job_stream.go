@@ -87,7 +87,12 @@ func (s *streamer) head(j client.JobStatus) {
 	if j.Compute != "" {
 		where = strings.TrimPrefix(reference(j.Compute), "azureml:")
 	}
-	s.note("job %s on %s", s.paintErr(bold, clean(j.Name)), clean(where))
+	if j.Steps > 0 {
+		where = "of " + plural(j.Steps, "step")
+	} else {
+		where = "on " + where
+	}
+	s.note("job %s %s", s.paintErr(bold, clean(j.Name)), clean(where))
 	if j.Studio != "" {
 		s.note("  %s", s.paintErr(grey, clean(j.Studio)))
 	}

@@ -5,18 +5,17 @@ import (
 	"maps"
 	"net/http"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 )
 
 // away kills the lab's server, has every replica answer by itself meanwhile, and starts the server again: the same replicas serve on.
-func (s *servedLab) away(t *testing.T, plain string, held func(p *servePlace)) {
+func (s *servedLab) away(t *testing.T, held func(p *servePlace)) {
 	before := map[*servePlace]map[string]string{}
 	urls, keys := map[*servePlace]string{}, map[*servePlace]string{}
 	for _, p := range s.places {
 		p.lab = s.lab.in(t)
-		if p.lacks["serve"] != "" || len(p.replicas()) == 0 {
+		if len(p.replicas()) == 0 {
 			continue
 		}
 		before[p] = p.replicas()
@@ -25,22 +24,22 @@ func (s *servedLab) away(t *testing.T, plain string, held func(p *servePlace)) {
 	s.lab.kill()
 	good := map[*servePlace]bool{}
 	for p, replicas := range before {
-		good[p] = t.Run("away/"+p.name, func(t *testing.T) {
+		good[p] = t.Run("away/"+p.title(), func(t *testing.T) {
 			for _, address := range replicas {
 				if got := p.ask(p.in(t), address, request(t)); got != "" {
-					p.in(t).same(got, plain)
+					p.in(t).same(got, p.plain)
 				}
 			}
 		})
 	}
 	s.lab.start()
 	for p, replicas := range before {
-		good[p] = t.Run("back/"+p.name, func(t *testing.T) {
+		good[p] = t.Run("back/"+p.title(), func(t *testing.T) {
 			p.lab = s.lab.in(t)
 			p.wait("the endpoint answers again", func() bool {
 				status, text := post(t, urls[p], keys[p], request(t))
 				if status == http.StatusOK {
-					p.same(text, plain)
+					p.same(text, p.plain)
 				}
 				return status == http.StatusOK
 			})
@@ -55,57 +54,56 @@ func (s *servedLab) away(t *testing.T, plain string, held func(p *servePlace)) {
 	}
 }
 
-// The lines of docs/serving.md between which the table is.
-const tableBegins, tableEnds = "<!-- the table: made by make serving -->\n", "<!-- the table ends -->\n"
+const awayDoc = "the server is killed with -9: the replica goes on, answers at its own address (not asked on Kubernetes), and is taken up again as it is"
 
-// writeServing writes docs/serving.md with the table of this run.
+// mark is a line of docs/serving.md before or after the model's table.
+func (m *servedModel) mark(where string) string {
+	return "<!-- the table of " + m.name + where + " -->\n"
+}
+
+// writeServing writes docs/serving.md with the tables of this run. The table of a model that was left out stays as the page has it.
 func writeServing(t *testing.T, path string, labs []*servedLab, results map[string]map[string]string) {
 	t.Helper()
 	page := readText(t, "../../docs/serving.md")
-	before, rest, ok := strings.Cut(page, tableBegins)
-	_, after, ends := strings.Cut(rest, tableEnds)
-	if !ok || !ends {
-		t.Fatal("docs/serving.md has lost the lines around its table")
+	for _, m := range []*servedModel{wine, torch} {
+		table := m.table(labs, results)
+		if table == "" {
+			continue
+		}
+		begins, ends := m.mark(": made by make serving"), m.mark(" ends")
+		before, rest, ok := strings.Cut(page, begins)
+		_, after, closed := strings.Cut(rest, ends)
+		if !ok || !closed {
+			t.Fatalf("docs/serving.md has lost the lines around the table of %s", m.name)
+		}
+		page = before + begins + table + ends + after
 	}
-	if err := os.WriteFile(path, []byte(before+tableBegins+servingTable(labs, results)+tableEnds+after), 0o644); err != nil {
+	if err := os.WriteFile(path, []byte(page), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func servingTable(labs []*servedLab, results map[string]map[string]string) string {
-	var b strings.Builder
-	var places []*servePlace
+// table has a column for every kind that was to serve the model, "" if none was.
+func (m *servedModel) table(labs []*servedLab, results map[string]map[string]string) string {
+	var names []string
 	for _, s := range labs {
-		places = append(places, s.places...)
-	}
-	b.WriteString("\n|  |")
-	for _, p := range places {
-		b.WriteString(" " + p.name + " |")
-	}
-	b.WriteString("\n| --- |" + strings.Repeat(" --- |", len(places)) + "\n")
-	var notes []string
-	row := func(name, doc string) {
-		fmt.Fprintf(&b, "| **%s**: %s |", name, doc)
-		for _, p := range places {
-			r := results[p.name][name]
-			if r != "✓" && r != "fails" {
-				i := slices.Index(notes, r)
-				if i < 0 {
-					notes, i = append(notes, r), len(notes)
-				}
-				r = fmt.Sprintf("– (%d)", i+1)
+		for _, p := range s.places {
+			if p.model == m {
+				names = append(names, p.name)
 			}
-			b.WriteString(" " + r + " |")
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	b.WriteString("\n|  | " + strings.Join(names, " | ") + " |\n| --- |" + strings.Repeat(" --- |", len(names)) + "\n")
+	for _, c := range append(m.checks(), serveCheck{name: "away", doc: awayDoc}) {
+		fmt.Fprintf(&b, "| **%s**: %s |", c.name, c.doc)
+		for _, name := range names {
+			b.WriteString(" " + results[name][m.name+" "+c.name] + " |")
 		}
 		b.WriteString("\n")
 	}
-	for _, c := range serveChecks {
-		row(c.name, c.doc)
-	}
-	row("away", "the server is killed with -9: the replica goes on, answers at its own address (not asked on Kubernetes), and is taken up again as it is")
-	b.WriteString("\n")
-	for i, n := range notes {
-		fmt.Fprintf(&b, "%d. %s\n", i+1, n)
-	}
-	return b.String()
+	return b.String() + "\n"
 }

@@ -16,12 +16,22 @@ import (
 	"time"
 )
 
-// endpoint is the name of the place's endpoint of a model.
-func (p *servePlace) endpoint() string { return "wine-" + strings.ReplaceAll(p.name, " ", "-") }
+// endpoint is the name of the place's endpoint of its model.
+func (p *servePlace) endpoint() string {
+	return p.model.name + "-" + strings.ReplaceAll(p.name, " ", "-")
+}
 
-// deploy creates or updates the demo's deployment.
+// title tells places of the same kind apart.
+func (p *servePlace) title() string {
+	if p.model == wine {
+		return p.name
+	}
+	return p.model.name + " " + p.name
+}
+
+// deploy creates or updates the model's deployment.
 func (p *servePlace) deploy(verb, endpoint string, more ...string) (string, error) {
-	args := append([]string{"online-deployment", verb, "-f", servingFiles + "/deployment.yml", "-e", endpoint, "-o", "none"}, p.args...)
+	args := append([]string{"online-deployment", verb, "-f", p.model.files + "/deployment.yml", "-e", endpoint, "-o", "none"}, p.args...)
 	return p.try(append(args, more...)...)
 }
 
@@ -74,19 +84,19 @@ func (l *lab) same(got, want string) {
 
 func request(t *testing.T) string { return readText(t, servingFiles+"/request.json") }
 
-func checkServes(p *servePlace, plain string) {
+func checkServes(p *servePlace) {
 	p.cli("online-endpoint", "create", "-f", servingFiles+"/endpoint.yml", "-n", p.endpoint(), "-o", "none")
 	p.must("create", p.endpoint(), "--all-traffic")
-	p.same(p.cli("online-endpoint", "invoke", "-n", p.endpoint(), "--request-file", servingFiles+"/request.json"), plain)
+	p.same(p.cli("online-endpoint", "invoke", "-n", p.endpoint(), "--request-file", servingFiles+"/request.json"), p.plain)
 }
 
-func checkLog(p *servePlace, _ string) {
+func checkLog(p *servePlace) {
 	p.wait("the log has the words of the script", func() bool {
-		return strings.Contains(p.cli("online-deployment", "get-logs", "-n", "forest", "-e", p.endpoint(), "--lines", "500"), "the forest has 200 trees")
+		return strings.Contains(p.cli("online-deployment", "get-logs", "-n", p.model.deployment, "-e", p.endpoint(), "--lines", "500"), p.model.says)
 	})
 }
 
-func checkMLflow(p *servePlace, plain string) {
+func checkMLflow(p *servePlace) {
 	e := "mlflow-" + strings.ReplaceAll(p.name, " ", "-")
 	p.cli("online-endpoint", "create", "-f", servingFiles+"/endpoint.yml", "-n", e, "-o", "none")
 	p.must("create", e, "--all-traffic", "--set", "model=azureml:wine-mlflow@latest", "--set", "code_configuration=null", "--set", "environment.conda_file=null")
@@ -97,7 +107,7 @@ func checkMLflow(p *servePlace, plain string) {
 	if err := json.Unmarshal([]byte(request(p.t)), &in); err != nil {
 		p.t.Fatal(err)
 	}
-	if err := json.Unmarshal([]byte(plain), &want); err != nil {
+	if err := json.Unmarshal([]byte(p.plain), &want); err != nil {
 		p.t.Fatal(err)
 	}
 	body, _ := json.Marshal(map[string]any{"input_data": in.Data})
@@ -108,7 +118,7 @@ func checkMLflow(p *servePlace, plain string) {
 	p.cli("online-endpoint", "delete", "-n", e, "-y", "-o", "none")
 }
 
-func checkUpdate(p *servePlace, plain string) {
+func checkUpdate(p *servePlace) {
 	url, key := p.door(p.endpoint())
 	stop, done := make(chan struct{}), make(chan struct{})
 	sent, bad := 0, []string(nil)
@@ -133,22 +143,22 @@ func checkUpdate(p *servePlace, plain string) {
 	if len(bad) > 0 || sent == 0 {
 		p.t.Errorf("%d of %d requests failed: %s", len(bad), sent, strings.Join(bad[:min(3, len(bad))], "; "))
 	}
-	if g := p.cli("online-deployment", "show", "-n", "forest", "-e", p.endpoint(), "--query", "replicas[?state=='Ready'].generation", "-o", "tsv"); g != "2" {
+	if g := p.cli("online-deployment", "show", "-n", p.model.deployment, "-e", p.endpoint(), "--query", "replicas[?state=='Ready'].generation", "-o", "tsv"); g != "2" {
 		p.t.Errorf("replicas of generation %q serve", g)
 	}
 }
 
-func checkBroken(p *servePlace, plain string) {
+func checkBroken(p *servePlace) {
 	out, err := p.deploy("update", p.endpoint(), "--set", "model=azureml:broken@latest")
 	if err == nil || !strings.Contains(out, "Traceback") || !strings.Contains(out, "joblib") {
 		p.t.Errorf("a model that does not load is not said to, or not why: %v %s", err, out)
 	}
 	url, key := p.door(p.endpoint())
 	_, got := post(p.t, url, key, request(p.t))
-	p.same(got, plain)
+	p.same(got, p.plain)
 }
 
-func checkScale(p *servePlace, _ string) {
+func checkScale(p *servePlace) {
 	p.must("update", p.endpoint(), "--set", "environment_variables.VERSION=two", "--instance-count", "2")
 	if n := len(p.replicas()); n != 2 {
 		p.t.Errorf("%d replicas are ready", n)
@@ -160,7 +170,7 @@ func checkScale(p *servePlace, _ string) {
 func (p *servePlace) replicas() map[string]string {
 	p.t.Helper()
 	out := map[string]string{}
-	for line := range strings.Lines(p.cli("online-deployment", "show", "-n", "forest", "-e", p.endpoint(), "--query", "replicas[?state=='Ready'].[name, address]", "-o", "tsv")) {
+	for line := range strings.Lines(p.cli("online-deployment", "show", "-n", p.model.deployment, "-e", p.endpoint(), "--query", "replicas[?state=='Ready'].[name, address]", "-o", "tsv")) {
 		f := strings.Fields(line)
 		out[f[0]] = f[len(f)-1]
 	}
@@ -179,7 +189,7 @@ func processesOf(replica string) (out []int) {
 	return out
 }
 
-func checkKilled(p *servePlace, plain string) {
+func checkKilled(p *servePlace) {
 	p.wait("one replica is ready", func() bool { return len(p.replicas()) == 1 })
 	var old []int
 	for name := range p.replicas() {
@@ -195,7 +205,7 @@ func checkKilled(p *servePlace, plain string) {
 	p.wait("another replica answers", func() bool {
 		status, text := post(p.t, url, key, request(p.t))
 		if status == http.StatusOK {
-			p.same(text, plain)
+			p.same(text, p.plain)
 		}
 		return status == http.StatusOK
 	})

@@ -20,14 +20,21 @@ import (
 	"github.com/trainyard/trainyard"
 )
 
-// program builds the real program once: agents are processes of their own, so the test binary will not do.
+// program builds the real program once, with the small one in it: agents are processes of their own, so the test binary will not do.
+// TRAINYARD_TEST_PROGRAM names one that is built already, where there is no compiler.
 var program = sync.OnceValues(func() (string, error) {
+	if built := os.Getenv("TRAINYARD_TEST_PROGRAM"); built != "" {
+		return built, nil
+	}
 	dir, err := os.MkdirTemp("", "trainyard-lab")
 	if err != nil {
 		return "", err
 	}
 	bin := filepath.Join(dir, "trainyard")
-	out, err := exec.Command("go", "build", "-o", bin, ".").CombinedOutput()
+	out, err := exec.Command("make", "-C", "../..", "slim").CombinedOutput()
+	if err == nil {
+		out, err = exec.Command("go", "build", "-tags", "slimtask", "-o", bin, ".").CombinedOutput()
+	}
 	if err != nil {
 		return "", fmt.Errorf("%w: %s", err, out)
 	}

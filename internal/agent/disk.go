@@ -25,6 +25,8 @@ type stored struct {
 
 	Port    int                `json:"port,omitempty"`    // of loopback, that this node chose for a replica
 	Serving *trainyard.Serving `json:"serving,omitempty"` // how the replica was last said to be
+
+	Collector string `json:"collector,omitempty"` // where the rows are taken that a replica's script collects
 }
 
 // Beside each other in the agent's folder lie, for each task, named after it: one file from when it is wanted, one more from when it is

@@ -23,8 +23,14 @@ func (k *task) house(t *trainyard.Task) error {
 	case k.a.cfg.SelfStaged && !dials:
 		return trainyard.Errorf(trainyard.CodeUnsupported, "this compute's engine cannot serve models: nothing leads to a port of a task there; "+
 			"choose a Kubernetes cluster, a machine, a cluster of nodes or this computer")
-	case k.a.cfg.SelfStaged, t.Contained && t.Serve.Image:
+	case k.a.cfg.SelfStaged:
+		if t.Serve.Image { // else the program in the pod takes the rows
+			t.Env = maps.Clone(t.Env)
+			k.houseCollector(t, t.Env)
+		}
 		return nil
+	case t.Contained && t.Serve.Image:
+		port = 0
 	case !t.Contained && t.Serve.Image:
 		return trainyard.Errorf(trainyard.CodeUnsupported, "the deployment's image serves by itself, and there is no container engine here to run it")
 	case !t.Contained && !k.a.cfg.Alone:
@@ -42,8 +48,11 @@ func (k *task) house(t *trainyard.Task) error {
 		env = map[string]string{}
 	}
 	for _, name := range trainyard.PortVariables {
-		env[name] = strconv.Itoa(port)
+		if port != 0 {
+			env[name] = strconv.Itoa(port)
+		}
 	}
+	k.houseCollector(t, env)
 	t.Run.Env = env
 	return nil
 }
@@ -55,6 +64,10 @@ func (k *task) letGo() {
 	if k.hold != nil {
 		k.hold.Close()
 		k.hold = nil
+	}
+	if k.collects != nil {
+		k.collects.Close()
+		k.collects = nil
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"path/filepath"
 	"sync"
 	"syscall"
@@ -27,15 +28,16 @@ type task struct {
 	logMu  sync.Mutex // held while a log of ours is added to
 	saveMu sync.Mutex // held while what is kept is written
 
-	mu      sync.Mutex
-	kept    stored
-	report  trainyard.TaskReport
-	sight   sight
-	silent  string // why the engine cannot be asked for it; "": it can
-	after   int64  // looks up to this one say nothing of a task that was not there
-	unwants bool
-	hold    io.Closer          // keeps the replica's port from others
-	cancel  context.CancelFunc // ends the work on it, once run has begun
+	mu       sync.Mutex
+	kept     stored
+	report   trainyard.TaskReport
+	sight    sight
+	silent   string // why the engine cannot be asked for it; "": it can
+	after    int64  // looks up to this one say nothing of a task that was not there
+	unwants  bool
+	hold     io.Closer          // keeps the replica's port from others
+	collects net.Listener       // for the rows that the replica's script collects, until they are taken
+	cancel   context.CancelFunc // ends the work on it, once run has begun
 }
 
 func newTask(a *Agent, t trainyard.Task) *task {
@@ -178,6 +180,7 @@ func (k *task) toEnd(ctx context.Context) (res trainyard.Result, began bool) {
 			return k.neverBegan(ctx, *res)
 		}
 	}
+	defer k.collecting(ctx)()
 	if res := k.begin(ctx); res != nil {
 		return k.neverBegan(ctx, *res)
 	}

@@ -136,29 +136,8 @@ func (h handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 		e = trainyard.Errorf(trainyard.CodeInternal, "%v", err)
 	}
 	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status(e.Code))
+	w.WriteHeader(e.Code.Status()) // the code itself travels in the body
 	_ = json.NewEncoder(w).Encode(e)
-}
-
-// status is the HTTP status of a code; the code itself travels in the body.
-func status(code trainyard.ErrorCode) int {
-	switch code {
-	case trainyard.CodeInvalid:
-		return http.StatusBadRequest
-	case trainyard.CodeNotFound:
-		return http.StatusNotFound
-	case trainyard.CodeConflict:
-		return http.StatusConflict
-	case trainyard.CodeForbidden:
-		return http.StatusForbidden
-	case trainyard.CodeUnknown:
-		return http.StatusUnauthorized
-	case trainyard.CodeUnsupported:
-		return http.StatusNotImplemented
-	case trainyard.CodeBusy:
-		return http.StatusTooManyRequests
-	}
-	return http.StatusInternalServerError
 }
 
 func (h handler) join(w http.ResponseWriter, r *http.Request) {

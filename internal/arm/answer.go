@@ -30,18 +30,6 @@ func saved(created bool, body any) reply {
 	return reply{status: http.StatusOK, body: body}
 }
 
-// statuses has the HTTP status of each error code.
-var statuses = map[trainyard.ErrorCode]int{
-	trainyard.CodeInvalid:     http.StatusBadRequest,
-	trainyard.CodeNotFound:    http.StatusNotFound,
-	trainyard.CodeConflict:    http.StatusConflict,
-	trainyard.CodeForbidden:   http.StatusForbidden,
-	trainyard.CodeUnknown:     http.StatusUnauthorized,
-	trainyard.CodeUnsupported: http.StatusNotImplemented,
-	trainyard.CodeBusy:        http.StatusTooManyRequests,
-	trainyard.CodeInternal:    http.StatusInternalServerError,
-}
-
 // statusError is an error with another status than its code's.
 type statusError struct {
 	status int
@@ -124,10 +112,7 @@ func (d *door) fail(c *call, err error) {
 	if !meant {
 		e = trainyard.Errorf(trainyard.CodeInternal, "something went wrong in the server; its log has the details under request %s", c.id)
 	}
-	status := statuses[e.Code]
-	if status == 0 {
-		status = http.StatusInternalServerError
-	}
+	status := e.Code.Status()
 	if s, ok := errors.AsType[*statusError](err); ok {
 		status = s.status
 	}

@@ -16,7 +16,7 @@ import (
 
 // jobWritten are members of a job's properties that only the server writes. Clients that read, change and write a job send them back.
 var jobWritten = []string{"status", "reason", "queuePosition", "timeline", "attempts", "warnings", "exitCode", "failure", "startTime",
-	"endTime", "canceledBy", "compute", "parameters"}
+	"endTime", "canceledBy", "compute", "parameters", "steps"}
 
 func (d *door) putJob(c *call, _ trainyard.Kind) (reply, error) {
 	var in struct {
@@ -154,17 +154,21 @@ func (d *door) listJobs(c *call, _ trainyard.Kind) (reply, error) {
 		return reply{}, err
 	}
 	query := trainyard.JobQuery{Scope: c.scope(), Compute: q.Get("compute"), View: v, Tag: q.Get("tag"), Top: n, After: q.Get("$skip")}
+	all := query.Compute+query.Tag+q.Get("status")+q.Get("parent") == ""
 	for s := range strings.SplitSeq(q.Get("status"), ",") { // ours, as compute is
 		if s = strings.TrimSpace(s); s != "" {
 			query.States = append(query.States, trainyard.JobState(canon(s, jobStates...)))
 		}
 	}
-	page, err := d.Jobs.Jobs(c.Context(), query)
+	page, err := d.jobsOf(c, query)
 	if err != nil {
 		return reply{}, err
 	}
 	var items []envelope
 	for _, j := range page.Items {
+		if all && j.Plan.Parent != "" { // a step is seen below its pipeline
+			continue
+		}
 		if t := q.Get("jobType"); t != "" && !strings.EqualFold(t, j.Spec.JobType) || q.Get("scheduleId") != "" || !hasAll(j.Spec.Properties, q.Get("properties")) {
 			continue
 		}
@@ -175,6 +179,27 @@ func (d *door) listJobs(c *call, _ trainyard.Kind) (reply, error) {
 		items = append(items, body)
 	}
 	return pageOf(c, items, page.Next)
+}
+
+// jobsOf lists jobs; with parent=NAME, which is ours, those of a pipeline's steps that there are.
+func (d *door) jobsOf(c *call, query trainyard.JobQuery) (page trainyard.Page[*trainyard.Job], err error) {
+	parent := c.URL.Query().Get("parent")
+	if parent == "" {
+		return d.Jobs.Jobs(c.Context(), query)
+	}
+	j, err := d.Jobs.Job(c.Context(), c.scope(), parent)
+	if err != nil {
+		return page, err
+	}
+	for _, name := range j.Children() {
+		one, err := d.Jobs.Job(c.Context(), c.scope(), name)
+		if err == nil && one.Plan.Parent == parent {
+			page.Items = append(page.Items, one)
+		} else if err != nil && !trainyard.IsNotFound(err) {
+			return page, err
+		}
+	}
+	return page, nil
 }
 
 var jobStates = []string{string(trainyard.JobNotStarted), string(trainyard.JobQueued), string(trainyard.JobPreparing), string(trainyard.JobRunning),
@@ -272,8 +297,26 @@ func (d *door) addStatus(c *call, j *trainyard.Job, props *members) error {
 	if j.Plan.Compute != "" {
 		props.add("compute", j.Plan.Compute)
 	}
+	if p := j.Plan.Pipeline; p != nil {
+		props.add("steps", stepsOf(j, p))
+	}
 	addEnd(s, props)
 	return nil
+}
+
+// stepView is a step of a pipeline: what it waits for, and the job that it becomes.
+type stepView struct {
+	Name  string   `json:"name"`
+	Job   string   `json:"job"`
+	After []string `json:"after,omitempty"`
+}
+
+func stepsOf(j *trainyard.Job, p *trainyard.PipelinePlan) []stepView {
+	out := []stepView{}
+	for _, s := range p.Steps {
+		out = append(out, stepView{s.Name, trainyard.StepJob(j.Name, s.Name), s.After})
+	}
+	return out
 }
 
 // addEnd adds what a job has once it began and ended.

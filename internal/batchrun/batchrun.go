@@ -180,12 +180,12 @@ func Job(d *trainyard.BatchDeployment, m *Model, in *trainyard.BatchInvocation) 
 	if c := spec.CodeConfiguration; c != nil {
 		j.Spec.CodeID = c.CodeID
 	}
-	describe(j, d, in)
+	Describe(j, d, in)
 	return j, set, nil
 }
 
-// describe gives a job its words.
-func describe(j *trainyard.Job, d *trainyard.BatchDeployment, in *trainyard.BatchInvocation) {
+// Describe gives a job its words.
+func Describe(j *trainyard.Job, d *trainyard.BatchDeployment, in *trainyard.BatchInvocation) {
 	j.Spec.DisplayName, j.Spec.Description, j.Spec.ExperimentName = in.DisplayName, in.Description, in.Experiment
 	fill(&j.Spec.ExperimentName, d.Endpoint)
 	j.Spec.Tags = maps.Clone(in.Tags)

@@ -137,34 +137,3 @@ func freePort(t *testing.T) string {
 	_, port, _ := net.SplitHostPort(ln.Addr().String())
 	return port
 }
-
-const onePiece = `{"type":"pipeline","inputs":{"folder":{"type":"uri_folder"},"word":{"type":"string","default":"hello"}},"jobs":{"only":{"type":"command",
-	"inputs":{"data":{"path":"${{parent.inputs.folder}}"},"greeting":"${{parent.inputs.word}}"},"outputs":{"out":"${{parent.outputs.made}}"},
-	"component":{"type":"command","command":"echo ${{inputs.greeting}}","code":"c","environment":"e","inputs":{"data":{"type":"uri_folder"},"greeting":{"type":"string"},
-	"times":{"type":"integer","default":2}},"outputs":{"out":{"type":"uri_folder"}}}}}}`
-
-func TestAPipelineComponentOfOneCommandStepIsOneJob(t *testing.T) {
-	none := func(ref string) (json.RawMessage, error) { return nil, trainyard.NotFound("%s", ref) }
-	c, err := ReadComponent(json.RawMessage(onePiece), none)
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := deployment()
-	d.Spec.Configuration = &trainyard.BatchConfiguration{Settings: map[string]any{"default_compute": "cpu"}}
-	j, err := ComponentJob(d, c, &trainyard.BatchInvocation{Inputs: map[string]*trainyard.JobInput{"folder": {JobInputType: "uri_folder", URI: "u"}},
-		Outputs: map[string]*trainyard.JobOutput{"made": {JobOutputType: "uri_folder", URI: "to"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	in := j.Spec.Inputs
-	if in["data"].URI != "u" || in["greeting"].Value != "hello" || in["times"].Value != "2" || j.Spec.Outputs["out"].URI != "to" || j.Spec.ComputeID != "cpu" {
-		t.Errorf("job %+v, inputs %+v %+v", j.Spec, in["greeting"], in["times"])
-	}
-	if _, err := ComponentJob(d, c, &trainyard.BatchInvocation{}); err == nil || !strings.Contains(err.Error(), `"folder"`) {
-		t.Errorf("a missing input: %v", err)
-	}
-	two := strings.Replace(onePiece, `"jobs":{`, `"jobs":{"first":{"type":"command"},`, 1)
-	if _, err := ReadComponent(json.RawMessage(two), none); trainyard.CodeOf(err) != trainyard.CodeUnsupported || !strings.Contains(err.Error(), "2 steps (first, only)") {
-		t.Errorf("two steps: %v", err)
-	}
-}

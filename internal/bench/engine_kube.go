@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"time"
 
@@ -51,32 +52,42 @@ func openKube(ctx context.Context, binary string) (*contest, error) {
 	}
 	c := &contest{plain: plain, server: s}
 	server := "https://" + here + s.url[strings.LastIndexByte(s.url, ':'):]
+	attach := func(name, set string) (*ours, error) {
+		err := s.cli(ctx, "compute", "attach", "-n", name, "--type", "kubernetes", "--kubeconfig", file, "--server-url", server, "--set", set, "-o", "none")
+		if err != nil {
+			return nil, err
+		}
+		return s.through(ctx, name, kubeImage)
+	}
+	bare, err := attach("k8s", "image="+kubeImage)
+	if err != nil {
+		return c, err
+	}
+	if _, err := bare.start(ctx, "first"); err != nil { // from now on the server has unpacked what it sends
+		return c, err
+	}
 	cache, err := s.nodeCache()
 	if err != nil {
 		return c, err
 	}
-	for name, set := range map[string]string{"k8s": "image=" + kubeImage, "k8s-cached": "host_cache=" + cache} {
-		if err := s.cli(ctx, "compute", "attach", "-n", name, "--type", "kubernetes", "--kubeconfig", file, "--server-url", server, "--set", set, "-o", "none"); err != nil {
-			return c, err
-		}
-	}
-	bare, err := s.through(ctx, "k8s", kubeImage)
-	if err != nil {
-		return c, err
-	}
-	cached, err := s.through(ctx, "k8s-cached", kubeImage)
+	cached, err := attach("k8s-cached", "host_cache="+cache)
 	c.ours = []entrant{
-		{bare, "Kubernetes, attached", "Kubernetes making the pod; then Trainyard's program is sent into it, and stages the job there",
-			"the kubelet and the runtime, which use all cores to make pods; besides, Trainyard's program is sent into each"},
+		{bare, "Kubernetes, attached", "Kubernetes making the pod; then Trainyard's program for tasks is sent into it, 4 MB, and stages the job there",
+			"the kubelet and the runtime, which use all cores to make pods; besides, Trainyard's program for tasks is sent into each through the API server, and unpacked there"},
 		{cached, "Kubernetes, attached, the program on its nodes (`hostCache`)", "Kubernetes making the pod; then the start of Trainyard's program in it, which stages the job",
 			"the kubelet and the runtime, which use all cores to make pods; `true` is seen to have ended when its pod has, and a plain Job when Kubernetes has counted it"},
 	}
 	return c, err
 }
 
-// nodeCache is a folder with the program, named as the driver looks for it on nodes. The node of test/engines/kube is this computer.
+// nodeCache is a folder with the program for tasks, named as the driver looks for it on nodes. The node of test/engines/kube is this
+// computer. A server that holds the small program has unpacked it by its first task; another sends itself.
 func (s *server) nodeCache() (string, error) {
-	data, err := os.ReadFile(s.binary)
+	small, err := filepath.Glob(filepath.Join(s.dir, "data", "programs", "*", "trainyard-linux-"+runtime.GOARCH))
+	if err != nil {
+		return "", err
+	}
+	data, err := os.ReadFile(append(small, s.binary)[0])
 	if err != nil {
 		return "", err
 	}

@@ -48,8 +48,10 @@ func (c *Control) InvokeBatch(ctx context.Context, who trainyard.User, scope tra
 	if in.Request != "" {
 		j.Spec.Properties = map[string]string{requestProperty: in.Request}
 	}
-	if err := c.shelveRunner(ctx, scope); err != nil {
-		return nil, false, err
+	if d.Spec.Configuration == nil {
+		if err := c.shelveRunner(ctx, scope); err != nil {
+			return nil, false, err
+		}
 	}
 	return c.submit(ctx, who, j, finish)
 }
@@ -96,8 +98,7 @@ func (c *Control) invoked(ctx context.Context, scope trainyard.Scope, endpoint, 
 // batchJob is the job of an invocation, and what is to be done to it once it is resolved.
 func (c *Control) batchJob(ctx context.Context, d *trainyard.BatchDeployment, in *trainyard.BatchInvocation) (*trainyard.Job, func(*trainyard.Job) error, error) {
 	if d.Spec.Configuration != nil {
-		j, err := c.componentJob(ctx, d, in)
-		return j, asPipeline, err
+		return c.componentJob(ctx, d, in)
 	}
 	m, conda, err := c.batchModel(ctx, d)
 	if err != nil {

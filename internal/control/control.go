@@ -76,6 +76,9 @@ type Control struct {
 	reconcile *loop.Keyed[string] // deployments to be looked at
 	routes    *topics[string]
 
+	pipelines pipelines
+	advances  *loop.Keyed[trainyard.JobKey] // pipelines to be looked at
+
 	retired []trainyard.Location // not configured any more, and not without nodes yet; as Boot found them
 	unsub   func()
 }
@@ -89,6 +92,7 @@ func New(cfg Config) *Control {
 		served: newServed(), routes: newTopics[string](cfg.Now().UnixNano()),
 	}
 	c.reconcile = loop.NewKeyed(4, loop.Backoff{}, c.reconcileDeployment)
+	c.advances = loop.NewKeyed(4, loop.Backoff{}, c.advancePipeline)
 	for _, n := range cfg.Store.AllNodes() {
 		c.seen[n.ID] = cfg.Now() // a server that was away gives every node its full time again
 	}
@@ -105,11 +109,15 @@ func (c *Control) Run(g *loop.Group) {
 		for _, key := range c.served.touched(ch.Jobs) {
 			c.reconcile.Add(key)
 		}
+		for _, key := range c.pipelines.touched(ch.Jobs) {
+			c.advances.Add(key)
+		}
 	})
 	g.Go("schedule", c.schedule)
 	g.Go("scale", c.scaleLoop)
 	g.Go("watch nodes", c.watchNodes)
 	g.Go("serve", c.serve)
+	g.Go("pipelines", c.runPipelines)
 	c.sched.Set()
 	c.scale.Set()
 }

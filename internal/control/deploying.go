@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -36,15 +35,7 @@ func (c *Control) resolveDeployment(ctx context.Context, e *trainyard.OnlineEndp
 	r.variables()
 	r.model()
 	r.limits()
-	if set := d.Spec.DataCollector; set != nil {
-		for _, name := range slices.Sorted(maps.Keys(set.Collections)) {
-			if id := set.Collections[name].DataID; id != "" {
-				if _, err := c.collectionKey(ctx, d.Scope, id); err != nil {
-					r.fail("data_collector.collections.%s: %v", name, err)
-				}
-			}
-		}
-	}
+	r.collections()
 	if len(r.errs) == 0 {
 		r.serve(comp)
 	}
@@ -129,6 +120,9 @@ func (r *deploying) sizes() {
 				r.fail("scale_settings.%s: %v", name, err)
 			}
 		}
+	}
+	if r.d.Spec.EndpointComputeType == trainyard.ServeKubernetes && strings.EqualFold(s.Metric, "gpu") {
+		r.fail("scale_settings.metric is gpu, and what replicas in Kubernetes use of their GPUs is not told here: use concurrency, rate, cpu or queue")
 	}
 	for _, f := range s.Schedules {
 		if f.MinInstances < 0 || f.MinInstances > mostInstances {

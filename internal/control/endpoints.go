@@ -15,9 +15,6 @@ import (
 	"github.com/trainyard/trainyard/internal/store"
 )
 
-// tokenLife is how long a token for calling an endpoint is good.
-const tokenLife = time.Hour
-
 // PutEndpoint creates an endpoint or changes one: its traffic, who may call it, tags. Names are unique in a server, as Azure's are in a
 // region, because callers reach an endpoint by its name alone.
 func (c *Control) PutEndpoint(ctx context.Context, who trainyard.User, in *trainyard.OnlineEndpoint) (*trainyard.OnlineEndpoint, bool, error) {
@@ -44,8 +41,12 @@ func (c *Control) PutEndpoint(ctx context.Context, who trainyard.User, in *train
 			return nil, false, trainyard.Conflict("endpoint %q was changed by another at the same time; read it again and repeat the change", old.Name)
 		}
 		e.Scope, e.Name, e.Created, e.CreatedBy, e.Location = old.Scope, old.Name, old.Created, old.CreatedBy, cmp.Or(e.Location, old.Location)
+		if e.Epoch = old.Epoch; old.Spec.AuthMode != e.Spec.AuthMode {
+			e.Epoch = max(old.Epoch+1, now.UnixMicro())
+		}
 		e.Keys = old.Keys // only RegenerateKey changes them: who merges what was read must not bring a key back that is good no more
 	} else {
+		e.Epoch = now.UnixMicro() // tokens of one by this name that was deleted are not for this one
 		e.Keys = trainyard.EndpointKeys{Primary: cmp.Or(e.Keys.Primary, newKey()), Secondary: cmp.Or(e.Keys.Secondary, newKey())}
 	}
 	if err := c.served.checkTraffic(&e); err != nil {
@@ -233,7 +234,8 @@ func (c *Control) EndpointKeys(_ context.Context, _ trainyard.User, scope trainy
 	return e.Keys, nil
 }
 
-// RegenerateKey replaces the primary or the secondary key by value, or by a new one when value is empty.
+// RegenerateKey replaces the primary or the secondary key by value, or by a new one when value is empty. Tokens that were made for the
+// endpoint before are good no more.
 func (c *Control) RegenerateKey(ctx context.Context, who trainyard.User, scope trainyard.Scope, name, key, value string) error {
 	c.served.verbs.Lock()
 	defer c.served.verbs.Unlock()
@@ -245,6 +247,7 @@ func (c *Control) RegenerateKey(ctx context.Context, who trainyard.User, scope t
 		return err
 	}
 	e := *old
+	e.Epoch = max(old.Epoch+1, c.Now().UnixMicro())
 	switch value = cmp.Or(value, newKey()); {
 	case strings.EqualFold(key, "Primary"):
 		e.Keys.Primary = value
@@ -262,48 +265,6 @@ func (c *Control) RegenerateKey(ctx context.Context, who trainyard.User, scope t
 		c.routesChanged()
 	}
 	return err
-}
-
-// EndpointToken makes a token with which the endpoint can be called for an hour.
-func (c *Control) EndpointToken(_ context.Context, who trainyard.User, scope trainyard.Scope, name string) (trainyard.EndpointToken, error) {
-	e := c.served.endpoint(name)
-	if e == nil || e.Scope.Fold() != scope.Fold() {
-		return trainyard.EndpointToken{}, noEndpoint(scope, name)
-	}
-	if e.Spec.AuthMode == trainyard.AuthKey {
-		return trainyard.EndpointToken{}, trainyard.Conflict("endpoint %q is called with keys (auth_mode key), not with tokens; ask for its keys", e.Name)
-	}
-	caller := trainyard.User{Name: who.Name + " for endpoint " + e.Name, Role: trainyard.RoleCaller, Scope: e.Scope, Endpoint: e.Name}
-	token, err := c.Tokens.Mint(caller, "endpoint", tokenLife)
-	now := c.Now()
-	return trainyard.EndpointToken{AccessToken: token, TokenType: "Bearer", ExpiryTime: now.Add(tokenLife).Unix(), RefreshAfter: now.Add(tokenLife / 2).Unix()}, err
-}
-
-// CheckToken says until when a token that was sent to an endpoint may be taken as good without asking again. A user of the workspace calls
-// its endpoints with the token that the user has; so does a job of it, while it lives.
-func (c *Control) CheckToken(ctx context.Context, endpoint, token string) (time.Time, error) {
-	e := c.served.endpoint(endpoint)
-	if e == nil {
-		return time.Time{}, trainyard.NotFound("online endpoint %q does not exist", endpoint)
-	}
-	who, err := c.Tokens.Check(token)
-	if err == nil && who.Role == trainyard.RoleJob {
-		err = c.JobLives(ctx, who)
-	}
-	if err != nil {
-		return time.Time{}, err
-	}
-	good := who.Role == trainyard.RoleAdmin || who.Role == trainyard.RoleReader || who.Role == trainyard.RoleJob
-	if good && who.Scope != (trainyard.Scope{}) {
-		good = who.Scope.Fold() == e.Scope.Fold()
-	}
-	if who.Role == trainyard.RoleCaller {
-		good = strings.EqualFold(who.Endpoint, e.Name) && who.Scope.Fold() == e.Scope.Fold()
-	}
-	if !good {
-		return time.Time{}, trainyard.Errorf(trainyard.CodeForbidden, "this token is not one for endpoint %q", e.Name)
-	}
-	return c.Now().Add(time.Minute), nil
 }
 
 // checkTraffic checks percentages against the deployments that there are. Callers hold verbs.

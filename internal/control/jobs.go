@@ -6,6 +6,7 @@ import (
 	"maps"
 	"regexp"
 	"strings"
+	"time"
 
 	"github.com/trainyard/trainyard"
 	"github.com/trainyard/trainyard/internal/store"
@@ -46,18 +47,15 @@ func (c *Control) submit(ctx context.Context, who trainyard.User, in *trainyard.
 	}
 	j.Created, j.Modified, j.CreatedBy = now, now, who.Name
 	j.Status = trainyard.JobStatus{Warnings: warnings}
-	if err := j.MoveTo(trainyard.JobQueued, trainyard.Reason{Code: "Submitted", Message: "waiting for its turn on " + j.Plan.Compute}, now); err != nil {
+	if err := enter(j, now); err != nil {
 		return nil, false, err
 	}
 	created := true
 	err = c.Store.Update(ctx, func(tx *store.Tx) error {
 		created = true
-		comp, err := tx.Compute(trainyard.MakeComputeKey(j.Scope, j.Plan.Compute))
+		to, err := openFor(tx, j)
 		if err != nil {
 			return err
-		}
-		if comp.Deleting {
-			return trainyard.Conflict("compute %q is being deleted", comp.Name)
 		}
 		if err := tx.InsertJob(j); err != nil {
 			if !trainyard.IsConflict(err) {
@@ -66,7 +64,7 @@ func (c *Control) submit(ctx context.Context, who trainyard.User, in *trainyard.
 			created = false // the same request twice, or two at once
 			return nil
 		}
-		tx.Event(c.event(j.Scope, "job", j.Name, "queued", who.Name, "submitted to "+comp.Name))
+		tx.Event(c.event(j.Scope, "job", j.Name, eventName(j.Status.State), who.Name, "submitted to "+to))
 		return nil
 	})
 	if err != nil {
@@ -80,8 +78,34 @@ func (c *Control) submit(ctx context.Context, who trainyard.User, in *trainyard.
 		saved, err := c.updateJob(ctx, who, old, in)
 		return saved, false, err
 	}
+	if j.Plan.Pipeline != nil {
+		c.watchPipeline(j)
+	}
 	c.lookForImage(j)
 	return j, true, nil
+}
+
+// enter is the first state of a job: in the queue of its compute, or, of a pipeline, which waits in none, on its way to its first steps.
+func enter(j *trainyard.Job, now time.Time) error {
+	if err := j.MoveTo(trainyard.JobQueued, trainyard.Reason{Code: "Submitted", Message: "waiting for its turn on " + j.Plan.Compute}, now); err != nil || j.Plan.Pipeline == nil {
+		return err
+	}
+	return j.MoveTo(trainyard.JobPreparing, trainyard.Reason{Code: "Submitted", Message: "its first steps are being submitted"}, now)
+}
+
+// openFor checks that where a new job is to be is there, and says what that is called.
+func openFor(tx *store.Tx, j *trainyard.Job) (string, error) {
+	if j.Plan.Pipeline != nil {
+		return fmt.Sprintf("run as %d steps", len(j.Plan.Pipeline.Steps)), stepsFree(tx, j)
+	}
+	comp, err := tx.Compute(trainyard.MakeComputeKey(j.Scope, j.Plan.Compute))
+	if err != nil {
+		return "", err
+	}
+	if comp.Deleting {
+		return "", trainyard.Conflict("compute %q is being deleted", comp.Name)
+	}
+	return comp.Name, parentLives(tx, j)
 }
 
 // updateJob changes what may change of a submitted job. What a client sends back unchanged is no change.
@@ -205,6 +229,9 @@ func (c *Control) CancelJob(ctx context.Context, who trainyard.User, scope train
 		}
 		j.Status.CanceledBy = who.Name
 		to, why := trainyard.JobCancelRequested, trainyard.Reason{Code: "CancelRequested", Message: fmt.Sprintf("canceled by %s; the process is being stopped", who.Name)}
+		if j.Plan.Pipeline != nil {
+			why.Message = fmt.Sprintf("canceled by %s; its steps are being stopped", who.Name)
+		}
 		if state == trainyard.JobQueued {
 			to, why = trainyard.JobCanceled, trainyard.Reason{Code: "Canceled", Message: canceled(j) + " before it started"}
 			j.Status.Failure = &trainyard.Failure{Class: trainyard.ClassCanceled, Message: why.Message}
@@ -225,9 +252,12 @@ func (c *Control) CancelJob(ctx context.Context, who trainyard.User, scope train
 	return err
 }
 
-// DeleteJob forgets a job that is over, with its logs and artifacts. Named outputs in datastores stay.
+// DeleteJob forgets a job that is over, with its logs and artifacts, and the jobs of its steps. Named outputs in datastores stay.
 func (c *Control) DeleteJob(ctx context.Context, who trainyard.User, scope trainyard.Scope, name string) error {
 	key := trainyard.MakeJobKey(scope, name)
+	if err := c.deleteSteps(ctx, who, key); err != nil {
+		return err
+	}
 	err := c.Store.Update(ctx, func(tx *store.Tx) error {
 		j, err := tx.Job(key)
 		if err != nil {
@@ -235,6 +265,9 @@ func (c *Control) DeleteJob(ctx context.Context, who trainyard.User, scope train
 		}
 		if !j.Status.State.Terminal() {
 			return trainyard.Conflict("job %q is %s; cancel it first", name, j.Status.State)
+		}
+		if parentLives(tx, j) == nil && j.Plan.Parent != "" { // it would be taken for one that has not begun
+			return trainyard.Conflict("job %q is a step of pipeline %q, which is not over; cancel that first", name, j.Plan.Parent)
 		}
 		tx.Event(c.event(scope, "job", name, "deleted", who.Name, ""))
 		return tx.DeleteJob(key)

@@ -3,6 +3,7 @@ package control
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"strings"
 	"time"
 
@@ -125,7 +126,7 @@ func (c *Control) GatewayReport(_ context.Context, r trainyard.GatewayReport) er
 			continue
 		}
 		d.load.add(now, r.Gateway, n, scaling(d.d).stable)
-		if d.d.Status.Wanted == 0 && n.Held > 0 || scaling(d.d).scales {
+		if d.d.Status.Wanted == 0 && n.Held > 0 || d.look(now) {
 			wake = append(wake, key)
 		}
 	}
@@ -139,6 +140,17 @@ func (c *Control) GatewayReport(_ context.Context, r trainyard.GatewayReport) er
 		c.reconcile.Add(key)
 	}
 	return nil
+}
+
+// look says whether it is time for the scaler to look at what gateways say, and notes it: as often as they say something, which is every
+// second, or as the deployment's polling_interval asks for. A little early is in time: reports do not come to the millisecond.
+func (d *deployment) look(now time.Time) bool {
+	set := scaling(d.d)
+	if !set.scales || now.Sub(d.looked) < set.poll-min(set.poll/8, 250*time.Millisecond) {
+		return false
+	}
+	d.looked = now
+	return true
 }
 
 // noteLoads takes what replicas use.
@@ -205,6 +217,7 @@ type replicaScaling struct {
 	target        float64
 	stable, panic time.Duration
 	zeroAfter     time.Duration
+	poll          time.Duration // between two looks; 0: with every report
 }
 
 // scaling reads how a deployment scales. What is wrong in it was refused when it was put.
@@ -244,7 +257,7 @@ func scaling(d *trainyard.OnlineDeployment) replicaScaling {
 	for _, f := range []struct {
 		text string
 		into *time.Duration
-	}{{s.StableWindow, &r.stable}, {s.PanicWindow, &r.panic}, {s.ScaleToZeroAfter, &r.zeroAfter}} {
+	}{{s.StableWindow, &r.stable}, {s.PanicWindow, &r.panic}, {s.ScaleToZeroAfter, &r.zeroAfter}, {s.PollingInterval, &r.poll}} {
 		if v, err := trainyard.ParseISODuration(f.text); f.text != "" && err == nil {
 			*f.into = v
 		}
@@ -301,7 +314,22 @@ func (c *Control) replicasWanted(key string, ready int) (n int, why trainyard.Re
 	if !out.Again.IsZero() {
 		again = max(time.Millisecond, out.Again.Sub(now))
 	}
+	if since := dep.seen(ready, now); (set.metric == "cpu" || set.metric == "gpu") && len(w.usage) == 0 && now.Sub(since) > unmeasured {
+		out.Why = trainyard.Reason{Code: "NotMeasured", Message: fmt.Sprintf("its %d replicas do not tell what they use of %s where they run, so metric %s never asks for more of them: "+
+			"scale by concurrency, rate or queue", ready, set.metric, set.metric)}
+	}
 	return out.Wanted, out.Why, again
+}
+
+// unmeasured is how long replicas may be ready without anything being heard of what they use, before that is said.
+const unmeasured = 45 * time.Second
+
+// seen is since when there have been replicas that are ready, as far as the scaler has looked.
+func (d *deployment) seen(ready int, now time.Time) time.Time {
+	if ready == 0 || d.readySince.IsZero() {
+		d.readySince = now
+	}
+	return d.readySince
 }
 
 // used is the sum of what replicas use, in percent.
@@ -315,47 +343,4 @@ func (w *loadWindow) used(metric string) float64 {
 		}
 	}
 	return sum
-}
-
-// floor is the least number of replicas at a time: the minimum, or more where a schedule says so.
-func floor(schedules []trainyard.ReplicaFloor, low int, now time.Time) (int, error) {
-	for i := range schedules {
-		f := &schedules[i]
-		zone := time.UTC
-		if f.TimeZone != "" {
-			z, err := time.LoadLocation(f.TimeZone)
-			if err != nil {
-				return low, trainyard.Invalid("schedules: time_zone %q is not known: want a name such as Europe/Berlin", f.TimeZone)
-			}
-			zone = z
-		}
-		from, err1 := time.Parse("15:04", f.From)
-		to, err2 := time.Parse("15:04", f.To)
-		if err1 != nil || err2 != nil {
-			return low, trainyard.Invalid("schedules: from %q and to %q must be times such as 08:00", f.From, f.To)
-		}
-		at := now.In(zone)
-		minute, begin, end := at.Hour()*60+at.Minute(), from.Hour()*60+from.Minute(), to.Hour()*60+to.Minute()
-		day := at.Weekday()
-		inside := minute >= begin && minute < end
-		if end <= begin { // over midnight
-			inside = minute >= begin || minute < end
-			if minute < end {
-				day = (day + 6) % 7 // it began the day before
-			}
-		}
-		if inside && onDay(f.Days, day) {
-			low = max(low, f.MinInstances)
-		}
-	}
-	return low, nil
-}
-
-func onDay(days []string, day time.Weekday) bool {
-	for _, d := range days {
-		if strings.EqualFold(d, day.String()) {
-			return true
-		}
-	}
-	return len(days) == 0
 }

@@ -27,6 +27,9 @@ func (c *Control) logSizes(j *trainyard.Job) (map[string]int64, error) {
 
 // appendLog adds bytes of an attempt, counted by index, at an offset in its own part of the log.
 func (c *Control) appendLog(ctx context.Context, j *trainyard.Job, attempt int, name string, offset int64, data []byte) (int64, error) {
+	if collection, ok := strings.CutPrefix(name, trainyard.CollectedLog); ok && j.Plan.Serve != nil {
+		return offset + int64(len(data)), c.collectOwn(ctx, j, collection, data)
+	}
 	if attempt < 1 || j.Status.Attempts[attempt-1].Logs[name] == 0 {
 		return c.Output.Append(ctx, j.Scope, j.Name, name, offset, data)
 	}

@@ -21,9 +21,12 @@ const maxAttempts = 3
 // resolve makes j.Plan of j.Spec: every reference followed, every default filled in. It returns what the user should know: what was
 // understood and is not acted on. All that is wrong is said at once.
 func (c *Control) resolve(ctx context.Context, j *trainyard.Job) (warnings []string, err error) {
+	if strings.EqualFold(j.Spec.JobType, "Pipeline") {
+		return c.resolvePipeline(ctx, j)
+	}
 	r := &resolver{c: c, ctx: ctx, j: j}
 	if !strings.EqualFold(j.Spec.JobType, "Command") {
-		return nil, trainyard.Errorf(trainyard.CodeUnsupported, "jobs of type %q are not run by this build, only Command jobs", j.Spec.JobType)
+		return nil, trainyard.Errorf(trainyard.CodeUnsupported, "jobs of type %q are not run by this build, only Command and Pipeline jobs", j.Spec.JobType)
 	}
 	j.Spec.JobType = "Command"
 	if strings.TrimSpace(j.Spec.Command) == "" {
@@ -40,13 +43,18 @@ func (c *Control) resolve(ctx context.Context, j *trainyard.Job) (warnings []str
 	r.commandNames()
 	r.variables()
 	r.ignored(comp)
-	if len(r.errs) == 1 {
+	return r.result()
+}
+
+// result is the warnings, or all that is wrong in one error.
+func (r *resolver) result() (warnings []string, err error) {
+	switch len(r.errs) {
+	case 0:
+		return r.warnings, nil
+	case 1:
 		return nil, &r.errs[0]
 	}
-	if len(r.errs) > 1 {
-		return nil, &trainyard.Error{Code: trainyard.CodeInvalid, Message: fmt.Sprintf("job %q has %d errors", j.Name, len(r.errs)), Target: j.Name, Details: r.errs}
-	}
-	return r.warnings, nil
+	return nil, &trainyard.Error{Code: trainyard.CodeInvalid, Message: fmt.Sprintf("job %q has %d errors", r.j.Name, len(r.errs)), Target: r.j.Name, Details: r.errs}
 }
 
 // priority is a queue's number for low, medium and high; medium unless said otherwise.
@@ -326,7 +334,11 @@ func (r *resolver) commandNames() {
 		name, _, _ = strings.Cut(name, ".")
 		switch kind {
 		case "inputs":
-			if _, ok := r.j.Spec.Inputs[name]; !ok && !strings.Contains(r.j.Spec.Command, "$[[") {
+			switch _, ok := r.j.Spec.Inputs[name]; {
+			case ok:
+			case strings.Contains(r.j.Spec.Command, "$[["): // an optional one that is given nothing: its part of the command is left out
+				r.j.Plan.Inputs[name] = trainyard.TaskInput{Type: "literal", Missing: true}
+			default:
 				r.fail("the command uses ${{%s}} and the job has no input %q; it has: %s", e, name, names(r.j.Spec.Inputs))
 			}
 		case "outputs":

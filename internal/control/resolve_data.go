@@ -71,6 +71,9 @@ func (r *resolver) follow(t *trainyard.TaskInput, first string, hops int) error 
 		return trainyard.Errorf(trainyard.CodeUnsupported, "%s: this build reads azureml://, https:// and wasbs:// paths", uri)
 	}
 	kind := trainyard.KindData
+	if strings.HasSuffix(t.Type, "_model") {
+		kind = trainyard.KindModel
+	}
 	if id, err := trainyard.ParseID(uri); err == nil {
 		kind = id.Kind
 	}

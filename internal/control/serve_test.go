@@ -1,6 +1,7 @@
 package control
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -95,6 +96,8 @@ func TestWhatADeploymentCannotBeIsSaid(t *testing.T) {
 			ScaleSettings: &trainyard.ReplicaScaling{ScaleType: "TargetUtilization", Schedules: []trainyard.ReplicaFloor{{From: "08:00", To: "18:00", MinInstances: 1e6}}}}}, "want 0 to 50"},
 		{"a schedule in no time zone", trainyard.OnlineDeployment{Spec: trainyard.DeploymentSpec{EndpointComputeType: "local",
 			ScaleSettings: &trainyard.ReplicaScaling{ScaleType: "TargetUtilization", Schedules: []trainyard.ReplicaFloor{{From: "08:00", To: "18:00", TimeZone: "Mars/Olympus"}}}}}, "Mars/Olympus"},
+		{"a schedule of no day", trainyard.OnlineDeployment{Spec: trainyard.DeploymentSpec{EndpointComputeType: "local",
+			ScaleSettings: &trainyard.ReplicaScaling{ScaleType: "TargetUtilization", Schedules: []trainyard.ReplicaFloor{{From: "08:00", To: "18:00", Days: []string{"Mon", "friday"}}}}}}, `day "Mon" is not known`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -172,6 +175,72 @@ type keyring map[string]trainyard.User
 
 func (k keyring) Mint(trainyard.User, string, time.Duration) (string, error) { return "", nil }
 func (k keyring) Check(token string) (trainyard.User, error)                 { return k[token], nil }
+
+// minted gives tokens that it knows again.
+type minted struct{ made map[string]trainyard.User }
+
+func (m minted) Mint(u trainyard.User, _ string, _ time.Duration) (string, error) {
+	token := fmt.Sprint("token-", len(m.made))
+	m.made[token] = u
+	return token, nil
+}
+
+func (m minted) Check(token string) (trainyard.User, error) { return m.made[token], nil }
+
+func TestNewKeysMakeOlderTokensGoodNoMore(t *testing.T) {
+	c, scope := newControl(t), trainyard.DefaultScope()
+	c.Tokens = minted{map[string]trainyard.User{}}
+	put := func(mode string) {
+		t.Helper()
+		if _, _, err := c.PutEndpoint(t.Context(), anAdmin, &trainyard.OnlineEndpoint{Scope: scope, Name: "wine", Spec: trainyard.EndpointSpec{AuthMode: mode}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	token := func() string {
+		t.Helper()
+		got, err := c.EndpointToken(t.Context(), anAdmin, scope, "wine")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got.AccessToken
+	}
+	good := func(token string) bool {
+		until, err := c.CheckToken(t.Context(), "wine", token)
+		if err == nil && until.After(c.Now().Add(time.Minute)) {
+			t.Errorf("a gateway may take it as good until %s", until)
+		}
+		return err == nil
+	}
+	put(trainyard.AuthAMLToken)
+	first := token()
+	put(trainyard.AuthAMLToken)
+	if !good(first) {
+		t.Error("a change that has nothing to do with keys takes a token back")
+	}
+	if err := c.RegenerateKey(t.Context(), anAdmin, scope, "wine", "Primary", ""); err != nil {
+		t.Fatal(err)
+	}
+	if second := token(); good(first) || !good(second) {
+		t.Errorf("after new keys: the old one %v, the new one %v", good(first), good(second))
+	}
+	third := token()
+	put(trainyard.AuthKey)
+	put(trainyard.AuthAMLToken)
+	if good(third) {
+		t.Error("a token outlives a change of auth_mode")
+	}
+	fourth := token()
+	if err := c.DeleteEndpoint(t.Context(), anAdmin, scope, "wine"); err != nil {
+		t.Fatal(err)
+	}
+	put(trainyard.AuthAMLToken)
+	if good(fourth) {
+		t.Error("a token for an endpoint that was deleted is good for the next one by that name")
+	}
+	if _, err := c.CheckToken(t.Context(), "", fourth); trainyard.CodeOf(err) != trainyard.CodeForbidden {
+		t.Errorf("an endpoint's token for the whole server: %v", err)
+	}
+}
 
 func TestAJobThatIsOverCallsNoEndpoint(t *testing.T) {
 	c, scope := newControl(t), trainyard.DefaultScope()

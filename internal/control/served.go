@@ -39,6 +39,9 @@ type deployment struct {
 	why      string    // what the last one said
 	load     loadWindow
 	route    []byte // as gateways were told last
+
+	looked     time.Time // when the scaler last looked at what gateways say
+	readySince time.Time // there have been replicas that are ready
 }
 
 // gatewaySeen is what a gateway last said of itself.

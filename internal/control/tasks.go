@@ -119,6 +119,9 @@ func (c *Control) taskEnv(j *trainyard.Job) (env map[string]string, token string
 		"DEFAULT_IDENTITY_CLIENT_ID": "trainyard",
 		"PYTHONUNBUFFERED":           "1", // what a script prints is seen when it prints it
 	}
+	if j.Plan.Parent != "" {
+		env["AZUREML_ROOT_RUN_ID"] = j.Plan.Parent
+	}
 	if j.Plan.Serve != nil { // a model that answers is no run
 		delete(env, "MLFLOW_RUN_ID")
 	}

@@ -10,6 +10,9 @@ import (
 // tooShort is a gap that nobody wants to read about.
 const tooShort = 10 * time.Millisecond
 
+// spanSteps is all of a pipeline's time: where it went, the jobs of its steps say.
+const spanSteps = "steps"
+
 // timeline accounts for every moment between a job's submission and its end (or now): the spans that its tasks reported, of the rank
 // that ended last, with what lies between them named after what the job then waited for.
 func timeline(j *trainyard.Job, now time.Time) []trainyard.Span {
@@ -47,6 +50,10 @@ func timeline(j *trainyard.Job, now time.Time) []trainyard.Span {
 		}
 	}
 	switch {
+	case j.Plan.Pipeline != nil && !j.Status.Ended.IsZero():
+		add(spanSteps, j.Status.Ended, "")
+	case j.Plan.Pipeline != nil:
+		add(spanSteps, now, j.Status.Reason.Message)
 	case !j.Status.Ended.IsZero():
 		add(trainyard.SpanFinish, j.Status.Ended, "")
 	case j.Status.State == trainyard.JobQueued:

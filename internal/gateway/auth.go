@@ -34,9 +34,10 @@ func (g *Gateway) allow(e *endpoint, authorization []byte) *refusal {
 }
 
 const (
-	maxTokens   = 10_000
-	badTokenFor = 10 * time.Second // so that a wrong token does not become a question to the server each time
-	askTimeout  = 10 * time.Second
+	maxTokens    = 10_000
+	goodTokenFor = time.Minute      // at most, so that one that is taken back is not taken for longer
+	badTokenFor  = 10 * time.Second // so that a wrong token does not become a question to the server each time
+	askTimeout   = 10 * time.Second
 )
 
 // tokens remembers what the server said of tokens, by endpoint and SHA-256.
@@ -89,6 +90,9 @@ func (g *Gateway) checkToken(e *endpoint, token string, hash [sha256.Size]byte) 
 	until, err := g.config.Source.CheckToken(ctx, e.name, token)
 	switch code := trainyard.CodeOf(err); {
 	case err == nil && now.Before(until):
+		if soon := now.Add(goodTokenFor); until.After(soon) {
+			until = soon
+		}
 		g.tokens.put(k, tokenSeen{until: until}, now)
 		return nil
 	case err == nil || code == trainyard.CodeUnknown || code == trainyard.CodeForbidden || code == trainyard.CodeNotFound || code == trainyard.CodeInvalid:

@@ -31,6 +31,8 @@ type payload struct {
 	kind  string // Content-Type
 	data  []byte
 	total int64
+
+	headers map[string]string // those that the deployment asks for, by their names in lower case
 }
 
 func (p *payload) add(b []byte) {
@@ -82,7 +84,7 @@ func (g *Gateway) collecting(d *deployment, h *head) *collecting {
 		}
 		switch strings.ToLower(name) {
 		case "request":
-			c.in = &payload{kind: string(h.get(hContentType))}
+			c.in = &payload{kind: string(h.get(hContentType)), headers: captured(dc.RequestLogging, h)}
 		case "response":
 			c.out = &payload{}
 		}
@@ -91,6 +93,28 @@ func (g *Gateway) collecting(d *deployment, h *head) *collecting {
 		return nil
 	}
 	return c
+}
+
+// captured are the headers of a request that are to be kept with it. Keys and cookies speak for somebody: they never are.
+func captured(set *trainyard.RequestLogging, h *head) map[string]string {
+	if set == nil || len(set.CaptureHeaders) == 0 {
+		return nil
+	}
+	out := map[string]string{}
+	for _, name := range set.CaptureHeaders {
+		name = strings.ToLower(name)
+		for i := range h.fields {
+			f := &h.fields[i]
+			if f.id == hAuthorization || f.id == hCookie || !equalFold(f.name, name) {
+				continue
+			}
+			if out[name] != "" {
+				out[name] += ", "
+			}
+			out[name] += string(f.value)
+		}
+	}
+	return out
 }
 
 // rate is the collection's, or all collections', or 1.
@@ -129,13 +153,15 @@ type event struct {
 	Status          int             `json:"status"`
 	Agent           string          `json:"agent"`
 	ContentRange    string          `json:"contentrange"`
+
+	Headers map[string]string `json:"headers,omitempty"`
 }
 
 func (p *payload) row(g *Gateway, d *deployment, collection, id string, status int) []byte {
 	e := event{
 		SpecVersion: "1.0", ID: string(appendUUID(nil)), Source: d.scope.Child("onlineEndpoints", d.endpoint, "deployments", d.name),
 		Type: "azureml.inference." + collection, DataContentType: p.kind, Time: g.config.Now().UTC(), CorrelationID: id, XRequestID: id,
-		Status: status, Agent: "trainyard-gateway",
+		Status: status, Agent: "trainyard-gateway", Headers: p.headers,
 		ContentRange: fmt.Sprintf("bytes 0-%d/%d", max(0, len(p.data)-1), p.total),
 	}
 	kind, _, _ := mime.ParseMediaType(p.kind) // "" for what is no media type

@@ -47,24 +47,26 @@ type conn struct {
 
 // exchange is what is to be remembered of a request while it is answered.
 type exchange struct {
-	d        *deployment
-	claim    claim
-	head     bool // HEAD
-	minor    int
-	closing  bool // the connection ends with this answer
-	upgrade  bool
-	notes    bool // interim answers tell what a held request waits for
-	expect   bool // the client waits for 100 Continue
-	started  bool // the first byte of an answer was written
-	mirror   *deployment
-	collect  *collecting
-	kept     []byte // what of a large body has been sent, for another try
-	whole    bool   // kept holds all of it so far
-	ended    bool   // kept holds its end, too
-	holdBack bool   // the answer is sent when all of it is here
-	status   int
-	waited   time.Duration
-	lost     int // tries that failed after the request was sent
+	d                 *deployment
+	claim             claim
+	head              bool // HEAD
+	minor             int
+	closing           bool // the connection ends with this answer
+	upgrade           bool
+	notes             bool // interim answers tell what a held request waits for
+	expect            bool // the client waits for 100 Continue
+	started           bool // the first byte of an answer was written
+	mirror            *deployment
+	target, targetEnd int    // where the request's target begins and ends in conn.up
+	mirrorTarget      []byte // the same for the mirror, whose scoring path may be another
+	collect           *collecting
+	kept              []byte // what of a large body has been sent, for another try
+	whole             bool   // kept holds all of it so far
+	ended             bool   // kept holds its end, too
+	holdBack          bool   // the answer is sent when all of it is here
+	status            int
+	waited            time.Duration
+	lost              int // tries that failed after the request was sent
 }
 
 const (

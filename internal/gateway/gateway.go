@@ -37,7 +37,7 @@ type Source interface {
 	Report(ctx context.Context, r trainyard.GatewayReport) error
 	// Connect is a connection to a replica that cannot be dialled.
 	Connect(ctx context.Context, task trainyard.TaskID) (net.Conn, error)
-	// CheckToken says until when a token is good for an endpoint. CodeUnknown and CodeForbidden: it is not.
+	// CheckToken says until when a token is good for an endpoint, or for the whole server when endpoint is "". CodeUnknown and CodeForbidden: it is not.
 	CheckToken(ctx context.Context, endpoint, token string) (good time.Time, err error)
 	// Collect appends JSON lines to what is collected. collection is "request" or "response".
 	Collect(ctx context.Context, endpoint, deployment, collection string, rows []byte) error
@@ -52,9 +52,10 @@ type Config struct {
 	Log    *slog.Logger                                                // nil: slog.Default()
 	Cache  string                                                      // file in which the last Routes are kept; "": nowhere
 
-	MetricsToken string // a caller that is not on this computer needs it for /metrics; "": none is let in
+	MetricsToken   string // lets a caller read /metrics, as a token does that is good for the whole server
+	MetricsGuarded bool   // callers on this computer need one, too: the gateway serves others than its owner
 
-	MaxConns    int           // connections of clients; 0: 20,000. More are answered 503
+	MaxConns    int           // connections of clients; 0: a third of the files that the process may have open, at most 20,000. More are answered 503
 	MaxHeld     int           // requests a deployment holds while it has no replica; 0: 1,000. More are answered 429
 	HeadTimeout time.Duration // for a request's head, and for the TLS handshake; 0: 10 s
 	BodyTimeout time.Duration // without a byte of a request's body; 0: 60 s
@@ -113,7 +114,9 @@ func New(config Config) *Gateway {
 			return dialer.DialContext(ctx, "tcp", address)
 		}
 	}
-	c.MaxConns, c.MaxHeld = orInt(c.MaxConns, 20_000), orInt(c.MaxHeld, 1000)
+	files := openFiles()
+	c.MaxConns, c.MaxHeld = orInt(c.MaxConns, connsFor(files)), orInt(c.MaxHeld, 1000)
+	g.log.Info("gateway", "connections", c.MaxConns, "open files", files)
 	c.HeadTimeout, c.BodyTimeout = orDefault(c.HeadTimeout, 10*time.Second), orDefault(c.BodyTimeout, time.Minute)
 	c.IdleTimeout, c.Stall = orDefault(c.IdleTimeout, 2*time.Minute), orDefault(c.Stall, 2*time.Minute)
 	c.DialTimeout = orDefault(c.DialTimeout, 3*time.Second)

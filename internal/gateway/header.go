@@ -9,6 +9,7 @@ const (
 	hConnection
 	hContentLength
 	hContentType
+	hCookie
 	hDeployment
 	hExpect
 	hForwardedFor
@@ -53,7 +54,7 @@ type namedID struct {
 var byLength = [...][]namedID{
 	2:  {{"te", hTE}},
 	4:  {{"host", hHost}},
-	6:  {{"expect", hExpect}},
+	6:  {{"expect", hExpect}, {"cookie", hCookie}},
 	7:  {{"upgrade", hUpgrade}, {"trailer", hTrailer}},
 	10: {{"connection", hConnection}, {"keep-alive", hHop}},
 	12: {{"content-type", hContentType}, {"x-request-id", hRequestID}},

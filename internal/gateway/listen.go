@@ -18,6 +18,9 @@ func (g *Gateway) Serve(ln net.Listener) error {
 	if !g.open(ln) {
 		return ErrClosed
 	}
+	if b, ok := ln.(bounded); ok {
+		b.Bound(g.room)
+	}
 	defer func() {
 		_ = ln.Close() // Shutdown may have closed it
 		g.mu.Lock()

@@ -123,7 +123,7 @@ func (c *conn) own(target []byte) error {
 		return c.page("text/plain; charset=utf-8", []byte("ok\n"))
 	case "/metrics":
 		if !c.mayReadMetrics() {
-			return refuse(http.StatusUnauthorized, "Unauthorized", "metrics are for callers on this computer, or with the gateway's metrics token")
+			return refuse(http.StatusUnauthorized, "Unauthorized", "metrics tell of all endpoints: send a token that is good for the whole server, such as an administrator's")
 		}
 		var b bytes.Buffer
 		if err := c.g.Metrics(&b); err != nil {
@@ -136,16 +136,20 @@ func (c *conn) own(target []byte) error {
 
 // mayReadMetrics: the head must still be in the buffer. A request that a proxy on this computer passed on is not from this computer.
 func (c *conn) mayReadMetrics() bool {
-	if c.local && c.req.get(hForwardedFor) == nil {
+	if c.local && !c.g.config.MetricsGuarded && c.req.get(hForwardedFor) == nil {
 		return true
 	}
 	const scheme = "bearer "
 	auth := c.req.get(hAuthorization)
-	if c.g.config.MetricsToken == "" || len(auth) <= len(scheme) || !equalFold(auth[:len(scheme)], scheme) {
+	if len(auth) <= len(scheme) || !equalFold(auth[:len(scheme)], scheme) {
 		return false
 	}
-	want, got := sha256.Sum256([]byte(c.g.config.MetricsToken)), sha256.Sum256(trim(auth[len(scheme):]))
-	return subtle.ConstantTimeCompare(want[:], got[:]) == 1
+	given := trim(auth[len(scheme):])
+	want, got := sha256.Sum256([]byte(c.g.config.MetricsToken)), sha256.Sum256(given)
+	if c.g.config.MetricsToken != "" && subtle.ConstantTimeCompare(want[:], got[:]) == 1 {
+		return true
+	}
+	return c.g.checkToken(&endpoint{}, string(given), got) == nil
 }
 
 // page writes a whole answer of the gateway's own. A body that came with the request ends the connection.

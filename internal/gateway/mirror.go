@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -37,27 +38,31 @@ func (c *conn) copyToMirror(whole bool) {
 		d.dropped()
 		return
 	}
-	if !c.g.mirrors.add(c.g, d, c.up, c.ex.kept) {
+	if !c.g.mirrors.add(c.g, d, c.up[:c.ex.target], c.ex.mirrorTarget, c.up[c.ex.targetEnd:], c.ex.kept) {
 		d.dropped()
 	}
 }
 
-func (m *mirrors) add(g *Gateway, d *deployment, head, body []byte) bool {
+func (m *mirrors) add(g *Gateway, d *deployment, parts ...[]byte) bool {
+	size := 0
+	for _, p := range parts {
+		size += len(p)
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	q := m.queues[d]
 	if q == nil {
 		q = &mirrorQueue{}
 	}
-	if m.closed || len(q.waiting) >= mirrorWaiting || m.bytes+len(head)+len(body) > mirrorBytes {
+	if m.closed || len(q.waiting) >= mirrorWaiting || m.bytes+size > mirrorBytes {
 		return false
 	}
 	if m.queues == nil {
 		m.queues, m.busy = map[*deployment]*mirrorQueue{}, map[*upstream]struct{}{}
 	}
 	m.queues[d] = q
-	raw := append(append(make([]byte, 0, len(head)+len(body)), head...), body...)
-	m.bytes += len(raw)
+	raw := bytes.Join(parts, nil)
+	m.bytes += size
 	q.waiting = append(q.waiting, raw)
 	if q.workers < mirrorWorkers {
 		q.workers++

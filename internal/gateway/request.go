@@ -16,7 +16,12 @@ func (c *conn) requestHead(d *deployment, rest []byte) {
 	h := &c.req
 	up := append(c.up[:0], h.method...)
 	up = append(up, ' ')
+	c.ex.target = len(up)
 	up = appendTarget(up, rest, d.route.Load())
+	c.ex.targetEnd = len(up)
+	if c.ex.mirror != nil {
+		c.ex.mirrorTarget = appendTarget(nil, rest, c.ex.mirror.route.Load())
+	}
 	up = append(up, " HTTP/1.1\r\n"...)
 	forwarded, proto := false, false
 	for i := range h.fields {
@@ -24,6 +29,11 @@ func (c *conn) requestHead(d *deployment, rest []byte) {
 		switch f.id {
 		case hOther, hContentType, hHost, hForwardedHost, hTrailer, hMSRequestID:
 		case hMSClientRequestID:
+		case hCookie:
+			if !h.lists(f.name) {
+				up = appendCookies(up, f.name, f.value)
+			}
+			continue
 		case hForwardedProto:
 			proto = true
 		case hForwardedFor:
@@ -64,6 +74,37 @@ func (c *conn) requestHead(d *deployment, rest []byte) {
 		up = appendField(up, "Upgrade", h.upgrade)
 	}
 	c.up = append(up, "\r\n"...)
+}
+
+// ownCookies begins the names of the cookies that the server gives to people's browsers. A browser sends them to every port of a computer.
+var ownCookies = []byte("trainyard")
+
+// appendCookies writes the caller's cookies but for those that speak for somebody to the server: a model has no business with them.
+func appendCookies(to, name, value []byte) []byte {
+	if !bytes.Contains(value, ownCookies) {
+		return appendField(to, name, value)
+	}
+	var rest [][]byte
+	for one := range bytes.SplitSeq(value, []byte(";")) {
+		if one = trim(one); len(one) > 0 && !isOwnCookie(one) {
+			rest = append(rest, one)
+		}
+	}
+	if len(rest) == 0 {
+		return to
+	}
+	return appendField(to, name, bytes.Join(rest, []byte("; ")))
+}
+
+// isOwnCookie: Studio's session is trainyard-PORT, or __Host-trainyard-PORT over TLS.
+func isOwnCookie(pair []byte) bool {
+	name, _, _ := bytes.Cut(pair, []byte("="))
+	name = bytes.TrimPrefix(trim(name), []byte("__Host-"))
+	port, ok := bytes.CutPrefix(name, []byte("trainyard-"))
+	for _, b := range port {
+		ok = ok && b >= '0' && b <= '9'
+	}
+	return ok && len(port) > 0
 }
 
 // appendTarget writes the path for the replica. /score stands for the deployment's own scoring path, whatever that is.

@@ -13,7 +13,7 @@ func (d *door) find(ctx context.Context, scope trainyard.Scope, name string, loo
 	if !step || !trainyard.IsNotFound(err) {
 		return j, viewOf, err
 	}
-	if j, perr := look(ctx, scope, parent); perr == nil && j.IsBatch() {
+	if j, perr := look(ctx, scope, parent); perr == nil && j.IsBatch() && j.Plan.Pipeline == nil {
 		return j, stepOf, nil
 	}
 	return nil, nil, err

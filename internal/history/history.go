@@ -208,17 +208,6 @@ func (c *call) reply(body any) error {
 	return nil
 }
 
-var statuses = map[trainyard.ErrorCode]int{
-	trainyard.CodeInvalid:     http.StatusBadRequest,
-	trainyard.CodeNotFound:    http.StatusNotFound,
-	trainyard.CodeConflict:    http.StatusConflict,
-	trainyard.CodeForbidden:   http.StatusForbidden,
-	trainyard.CodeUnknown:     http.StatusUnauthorized,
-	trainyard.CodeUnsupported: http.StatusNotImplemented,
-	trainyard.CodeBusy:        http.StatusTooManyRequests,
-	trainyard.CodeInternal:    http.StatusInternalServerError,
-}
-
 // fail answers with an error in ARM's shape, which run history's clients read as well.
 func (d *door) fail(c *call, err error) {
 	e, ok := errors.AsType[*trainyard.Error](err)
@@ -229,10 +218,7 @@ func (d *door) fail(c *call, err error) {
 		d.Log.Error("run history request", "method", c.Method, "path", c.URL.Path, "error", err)
 		e = trainyard.Errorf(trainyard.CodeInternal, "the server could not do this; its log says why")
 	}
-	status := statuses[e.Code]
-	if status == 0 {
-		status = http.StatusInternalServerError
-	}
+	status := e.Code.Status()
 	head := c.w.Header()
 	head.Del("Content-Length")
 	switch status {

@@ -87,6 +87,12 @@ func viewOf(j *trainyard.Job) runView {
 		Tags: notNil(j.Spec.Tags), Properties: notNil(j.Spec.Properties), Parameters: map[string]string{}, Services: map[string]any{},
 		Inputs: map[string]any{}, Outputs: map[string]any{}, InputDatasets: []any{}, OutputDatasets: []any{},
 	}
+	switch {
+	case j.Plan.Parent != "":
+		v.RunType, v.ParentRunID, v.RootRunID = trainyard.RunStep, &j.Plan.Parent, j.Plan.Parent
+	case j.Plan.Pipeline != nil:
+		v.RunType = trainyard.RunPipeline
+	}
 	for _, w := range j.Status.Warnings {
 		v.Warnings = append(v.Warnings, warningView{"trainyard", w})
 	}
@@ -158,14 +164,22 @@ func (d *door) details(c *call) error {
 	return c.reply(v)
 }
 
-// children are those of pipelines and sweeps. The jobs of batch endpoints are pipelines of one step to clients; no others are run here.
+// children are the jobs of a pipeline's steps. Jobs that score a batch endpoint's files are pipelines of one step to clients.
 func (d *door) children(c *call) error {
 	j, err := d.Runs.Job(c.Context(), c.scope, c.run)
 	if err != nil {
 		return err
 	}
 	list := []any{}
-	if j.IsBatch() {
+	for _, name := range j.Children() {
+		one, err := d.Runs.Job(c.Context(), c.scope, name)
+		if err == nil && one.Plan.Parent == j.Name {
+			list = append(list, viewOf(one))
+		} else if err != nil && !trainyard.IsNotFound(err) {
+			return err
+		}
+	}
+	if j.IsBatch() && j.Plan.Pipeline == nil {
 		list = append(list, stepOf(j))
 	}
 	return c.reply(map[string]any{"value": list, "continuationToken": nil, "nextLink": nil})

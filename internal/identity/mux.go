@@ -20,6 +20,7 @@ type Mux struct {
 
 	mu      sync.Mutex
 	waiting map[net.Conn]struct{} // have not said anything yet
+	room    func() int            // how many may wait; nil: any number
 	closed  bool
 	all     sync.WaitGroup
 }
@@ -56,6 +57,14 @@ func Listen(inner net.Listener, cert tls.Certificate, protocols ...string) *Mux 
 	}
 	m.all.Go(m.accept)
 	return m
+}
+
+// Bound lets at most room() connections wait that have not said anything. It is asked without a lock of the Mux held. When there is no room
+// for another, one of those that wait gives up its place: who says nothing must not keep others out.
+func (m *Mux) Bound(room func() int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.room = room
 }
 
 // Addr is the address that is listened on, with the port that the system chose if none was asked for.
@@ -109,10 +118,24 @@ func (m *Mux) accept() {
 // hold notes a connection that has not spoken. It says false, and hangs up, if the Mux is closed.
 func (m *Mux) hold(c net.Conn) bool {
 	m.mu.Lock()
+	room := m.room
+	m.mu.Unlock()
+	most := -1
+	if room != nil {
+		most = max(1, room()) // one at least, so that those who speak are told that there is no room
+	}
+	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.closed {
 		c.Close()
 		return false
+	}
+	for other := range m.waiting {
+		if most < 0 || len(m.waiting) < most {
+			break
+		}
+		delete(m.waiting, other)
+		other.Close()
 	}
 	m.waiting[c] = struct{}{}
 	return true

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -170,5 +171,35 @@ func TestPlainHTTPFromAnotherMachineIsAnsweredInWordsAndTLSIsServed(t *testing.T
 	defer tr.CloseIdleConnections()
 	if got := get(t, &http.Client{Transport: tr}, "https://127.0.0.1:"+port); !strings.Contains(got, "tls=true") {
 		t.Errorf("TLS from another machine: %q", got)
+	}
+}
+
+func TestWhoSaysNothingKeepsNobodyOut(t *testing.T) {
+	port, _, mux := serve(t, nil)
+	mux.Bound(func() int { return 3 })
+	var silent []net.Conn
+	for range 10 {
+		c, err := net.Dial("tcp", "127.0.0.1:"+port)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		silent = append(silent, c)
+	}
+	res, err := http.Get("http://127.0.0.1:" + port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res.Body.Close()
+	closed := 0
+	for _, c := range silent {
+		c.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
+		var b [1]byte
+		if _, err := c.Read(b[:]); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			closed++
+		}
+	}
+	if closed < 7 || closed > 8 {
+		t.Errorf("%d of 10 connections that say nothing were closed, though 3 may wait", closed)
 	}
 }

@@ -43,6 +43,7 @@ type claims struct {
 	Node  trainyard.NodeID `json:"ty_node,omitempty"`
 
 	Endpoint string `json:"ty_endpoint,omitempty"`
+	Epoch    int64  `json:"ty_epoch,omitempty"`
 }
 
 // Mint makes a token that speaks for user until ttl has passed. audience is the resource the token is asked for; empty means Audience.
@@ -62,7 +63,7 @@ func (s *Service) Mint(user trainyard.User, audience string, ttl time.Duration) 
 		Issuer: "trainyard", Subject: user.Name, Audience: audience, ID: hex.EncodeToString(random(8)),
 		IssuedAt: now.Unix(), NotBefore: now.Unix(), Expires: now.Add(ttl).Unix(),
 		Tenant: Tenant, Object: object, Principal: user.Name, AppID: object,
-		Role: user.Role, Job: user.Job, Node: user.Node, Endpoint: user.Endpoint,
+		Role: user.Role, Job: user.Job, Node: user.Node, Endpoint: user.Endpoint, Epoch: user.Epoch,
 	}
 	if user.Scope != (trainyard.Scope{}) {
 		c.Scope = user.Scope.Subscription + "/" + user.Scope.ResourceGroup + "/" + user.Scope.Workspace
@@ -81,7 +82,7 @@ func (s *Service) Check(token string) (trainyard.User, error) {
 	if err != nil {
 		return trainyard.User{}, err
 	}
-	u := trainyard.User{Name: c.Subject, Role: c.Role, Job: c.Job, Node: c.Node, Endpoint: c.Endpoint}
+	u := trainyard.User{Name: c.Subject, Role: c.Role, Job: c.Job, Node: c.Node, Endpoint: c.Endpoint, Epoch: c.Epoch}
 	if c.Scope != "" {
 		part := strings.SplitN(c.Scope, "/", 3)
 		if len(part) != 3 {

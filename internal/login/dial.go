@@ -13,8 +13,10 @@ import (
 const (
 	dialTime      = 10 * time.Second
 	handshakeTime = 20 * time.Second // some take long to look up who calls
-	alive         = 10 * time.Second // between questions whether the other end lives
 )
+
+// Alive is the usual time between questions whether the other end lives.
+const Alive = 10 * time.Second
 
 // Dial connects and logs in. The machine must show the pinned key; a machine without one is believed, and its key returned.
 func Dial(ctx context.Context, s *Settings) (*ssh.Client, ssh.PublicKey, error) {
@@ -40,7 +42,7 @@ func Dial(ctx context.Context, s *Settings) (*ssh.Client, ssh.PublicKey, error) 
 			return changed
 		},
 	}
-	tcp, err := (&net.Dialer{Timeout: dialTime, KeepAlive: alive}).DialContext(ctx, "tcp", s.Endpoint())
+	tcp, err := (&net.Dialer{Timeout: dialTime, KeepAlive: Alive}).DialContext(ctx, "tcp", s.Endpoint())
 	if err != nil {
 		return nil, nil, dialTrouble(s, err)
 	}
@@ -71,12 +73,12 @@ func Dial(ctx context.Context, s *Settings) (*ssh.Client, ssh.PublicKey, error) 
 	return ssh.NewClient(conn, channels, requests), shown, nil
 }
 
-// Stay asks the other end for a sign of life every ten seconds, and returns why the connection ended. The answer may take half as long again.
-func Stay(ctx context.Context, c *ssh.Client) error {
+// Stay asks the other end for a sign of life every so often, and returns why the connection ended. The answer may take half as long again.
+func Stay(ctx context.Context, c *ssh.Client, every time.Duration) error {
 	ended := make(chan error, 1)
 	go func() { ended <- c.Wait() }()
 	answered := make(chan error, 1)
-	tick := time.NewTimer(alive)
+	tick := time.NewTimer(every)
 	defer tick.Stop()
 	asking := false
 	for {
@@ -93,7 +95,7 @@ func Stay(ctx context.Context, c *ssh.Client) error {
 		case err := <-answered:
 			asking = false
 			if err == nil {
-				tick.Reset(alive)
+				tick.Reset(every)
 			} // else the connection is about to end
 		case <-tick.C:
 			if asking {
@@ -106,7 +108,7 @@ func Stay(ctx context.Context, c *ssh.Client) error {
 				_, _, err := c.SendRequest("keepalive@openssh.com", true, nil)
 				answered <- err
 			}()
-			tick.Reset(alive * 3 / 2)
+			tick.Reset(every * 3 / 2)
 		}
 	}
 }

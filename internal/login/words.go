@@ -3,6 +3,7 @@ package login
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"strings"
@@ -13,27 +14,54 @@ import (
 	"github.com/trainyard/trainyard"
 )
 
+// Kind says what may help.
+type Kind int
+
+// What may help, where there is trouble at all.
+const (
+	None    Kind = iota
+	Network      // time
+	HostKey      // a person, who looks why the key changed
+	Access       // other settings
+	There        // something on the machine
+)
+
+// Trouble is why a machine cannot be worked with. It is an error whose text is for users; Dial returns nothing else, but for settings that
+// cannot be, and for a context that is done.
+type Trouble struct {
+	Kind  Kind
+	Short string // a few words, for notes
+	Err   error
+}
+
+func (t Trouble) Error() string { return t.Err.Error() }
+
+// Unwrap is what went wrong.
+func (t Trouble) Unwrap() error { return t.Err }
+
 // dialTrouble puts in words why nothing answers.
 func dialTrouble(s *Settings, err error) error {
 	where := s.Endpoint()
-	say := func(format string, args ...any) error { return trainyard.Errorf(trainyard.CodeBusy, format, args...) }
+	say := func(short, format string, args ...any) error {
+		return Trouble{Network, short, trainyard.Errorf(trainyard.CodeBusy, format, args...)}
+	}
 	var dns *net.DNSError
 	var timeout net.Error
 	switch {
 	case errors.Is(err, context.Canceled):
 		return err
 	case errors.As(err, &dns):
-		return say("no computer is known by the name %s; check the address and this server's DNS", s.Address)
+		return say("no computer of that name is known", "no computer is known by the name %s; check the address and this server's DNS", s.Address)
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return say("%s refuses connections; check that sshd runs there, and on that port", where)
+		return say("connection refused", "%s refuses connections; check that sshd runs there, and on that port", where)
 	case errors.Is(err, syscall.EHOSTUNREACH):
-		return say("%s cannot be reached: no route to host; check that it is switched on and in this network", where)
+		return say("no route to host", "%s cannot be reached: no route to host; check that it is switched on and in this network", where)
 	case errors.Is(err, syscall.ENETUNREACH):
-		return say("%s cannot be reached: this server has no network that leads there", where)
+		return say("network is unreachable", "%s cannot be reached: this server has no network that leads there", where)
 	case errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
-		return say("%s does not answer within %s; check the address, and that no firewall is in between", where, dialTime)
+		return say("no answer", "%s does not answer within %s; check the address, and that no firewall is in between", where, dialTime)
 	}
-	return say("%s cannot be reached: %v", where, err)
+	return say(err.Error(), "%s cannot be reached: %v", where, err)
 }
 
 // handshakeTrouble puts in words why whoever answers does not let us in.
@@ -43,17 +71,17 @@ func handshakeTrouble(s *Settings, err error) error {
 	case strings.Contains(text, "unable to authenticate"), strings.Contains(text, "unexpected message type 51"): // 51 is a plain no to a question
 		return refused(s, text)
 	case strings.Contains(text, "no common algorithm"):
-		return trainyard.Errorf(trainyard.CodeUnsupported,
-			"sshd of %s knows no way of encryption that this server accepts (%v); update it", s.Endpoint(), err)
+		return Trouble{There, "no common algorithm", trainyard.Errorf(trainyard.CodeUnsupported,
+			"sshd of %s knows no way of encryption that this server accepts (%v); update it", s.Endpoint(), err)}
 	case strings.Contains(text, "overflow reading version"), strings.Contains(text, "invalid packet length"):
-		return trainyard.Invalid("what answers at %s is not sshd; check the port", s.Endpoint())
+		return Trouble{Access, "what answers is not sshd", trainyard.Invalid("what answers at %s is not sshd; check the port", s.Endpoint())}
 	case errors.Is(err, os.ErrDeadlineExceeded), strings.Contains(text, "i/o timeout"):
-		return trainyard.Errorf(trainyard.CodeBusy,
-			"%s accepts connections and says nothing for %s; check that it is sshd and not overloaded", s.Endpoint(), handshakeTime)
+		return Trouble{Network, "no answer", trainyard.Errorf(trainyard.CodeBusy,
+			"%s accepts connections and says nothing for %s; check that it is sshd and not overloaded", s.Endpoint(), handshakeTime)}
 	}
-	return trainyard.Errorf(trainyard.CodeBusy,
+	return Trouble{Network, "it hung up", trainyard.Errorf(trainyard.CodeBusy,
 		"%s hung up before anyone could log in (%s); its sshd may be busy (MaxStartups) or refuse this server's address",
-		s.Endpoint(), strings.TrimPrefix(text, "ssh: handshake failed: "))
+		s.Endpoint(), strings.TrimPrefix(text, "ssh: handshake failed: "))}
 }
 
 // refused says that the user is not let in, and with what.
@@ -74,14 +102,15 @@ func refused(s *Settings, text string) error {
 			do = append(do, "check the password")
 		}
 	}
-	return trainyard.Errorf(trainyard.CodeForbidden,
-		"%s does not let user %s in with %s; check the user name, or %s", s.Endpoint(), s.User, strings.Join(with, " or "), strings.Join(do, ", or "))
+	return Trouble{Access, "user " + s.User + " is refused", trainyard.Errorf(trainyard.CodeForbidden,
+		"%s does not let user %s in with %s; check the user name, or %s", s.Endpoint(), s.User, strings.Join(with, " or "), strings.Join(do, ", or "))}
 }
 
 // changedHostKey says that somebody else may be at the address.
 func changedHostKey(s *Settings, pinned, now ssh.PublicKey) error {
-	return trainyard.Errorf(trainyard.CodeForbidden,
-		"the host key of %s changed: it was %s (%s) when the machine was attached and is %s (%s) now. Nothing was sent to it. "+
-			"If the machine was installed anew, attach it again; if not, somebody may be in between: ask who runs it",
-		s.Endpoint(), ssh.FingerprintSHA256(pinned), pinned.Type(), ssh.FingerprintSHA256(now), now.Type())
+	return Trouble{HostKey, fmt.Sprintf("host key changed: it was %s and is %s", ssh.FingerprintSHA256(pinned), ssh.FingerprintSHA256(now)),
+		trainyard.Errorf(trainyard.CodeForbidden,
+			"the host key of %s changed: it was %s (%s) when the machine was attached and is %s (%s) now. Nothing was sent to it. "+
+				"If the machine was installed anew, attach it again; if not, somebody may be in between: ask who runs it",
+			s.Endpoint(), ssh.FingerprintSHA256(pinned), pinned.Type(), ssh.FingerprintSHA256(now), now.Type())}
 }

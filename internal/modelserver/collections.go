@@ -1,9 +1,7 @@
 package modelserver
 
 import (
-	"maps"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -11,37 +9,41 @@ import (
 )
 
 // scriptCollections are the collections that a scoring script fills itself, with azureml-ai-monitoring: all but request and response. A script
-// that makes a Collector does not load unless that is told where its rows go; here it is told to write them to the log.
+// that makes a Collector does not load unless that is switched on. It knows one rate of samples for all; the node, which tells it where its
+// rows go, takes of each collection what is left to leave out.
 func (p *Plan) scriptCollections(d *trainyard.DataCollector) {
 	if d == nil {
 		return
 	}
-	var names []string
+	rates := map[string]float64{}
 	most := 0.0
-	for _, name := range slices.Sorted(maps.Keys(d.Collections)) {
-		c := d.Collections[name]
-		if lower := strings.ToLower(name); lower == "request" || lower == "response" || strings.EqualFold(c.DataCollectionMode, "Disabled") {
+	for name, c := range d.Collections {
+		switch lower := strings.ToLower(name); {
+		case lower == "request" || lower == "response":
 			continue
+		case strings.EqualFold(c.DataCollectionMode, "Disabled"):
+			rates[name] = 0
+			continue
+		case c.SamplingRate > 0:
+			rates[name] = min(c.SamplingRate, 1)
+		case d.SamplingRate > 0:
+			rates[name] = min(d.SamplingRate, 1)
+		default:
+			rates[name] = 1
 		}
-		names = append(names, name)
-		rate := 1.0
-		if d.SamplingRate > 0 {
-			rate = d.SamplingRate
-		}
-		if c.SamplingRate > 0 {
-			rate = c.SamplingRate
-		}
-		most = max(most, rate)
+		most = max(most, rates[name])
 	}
-	if len(names) == 0 {
+	if most == 0 {
 		return
 	}
-	for k, v := range map[string]string{"AZUREML_MDC_ENABLED": "true", "AZUREML_MDC_LOCAL_CAPTURE": "true",
-		"AZUREML_MDC_SAMPLE_RATE": strconv.Itoa(int(math.Ceil(100 * min(most, 1))))} {
+	percent := math.Ceil(100 * most)
+	for k, v := range map[string]string{"AZUREML_MDC_ENABLED": "true", "AZUREML_MDC_SAMPLE_RATE": strconv.Itoa(int(percent))} {
 		if _, said := p.Env[k]; !said {
 			p.Env[k] = v
 		}
 	}
-	p.warn("data_collector: what the scoring script collects itself (%s) is written to the replica's log, and not to a datastore; request and response are collected "+
-		"without code", strings.Join(names, ", "))
+	for name := range rates {
+		rates[name] *= 100 / percent
+	}
+	p.Serve.Collects = rates
 }

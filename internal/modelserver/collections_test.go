@@ -1,13 +1,13 @@
 package modelserver
 
 import (
-	"strings"
+	"maps"
 	"testing"
 
 	"github.com/trainyard/trainyard"
 )
 
-func TestCollectionsThatTheScriptFillsGoToItsLog(t *testing.T) {
+func TestCollectionsThatTheScriptFillsAreSwitchedOn(t *testing.T) {
 	plan := func(d *trainyard.DataCollector) Plan {
 		p, err := Make(Request{ScoringScript: "score.py", Spec: &trainyard.DeploymentSpec{DataCollector: d}})
 		if err != nil {
@@ -15,16 +15,23 @@ func TestCollectionsThatTheScriptFillsGoToItsLog(t *testing.T) {
 		}
 		return p
 	}
-	p := plan(&trainyard.DataCollector{SamplingRate: 0.25, Collections: map[string]trainyard.DataCollection{"model_inputs": {}, "request": {}, "off": {DataCollectionMode: "Disabled"}}})
-	if p.Env["AZUREML_MDC_ENABLED"] != "true" || p.Env["AZUREML_MDC_LOCAL_CAPTURE"] != "true" || p.Env["AZUREML_MDC_SAMPLE_RATE"] != "25" {
+	p := plan(&trainyard.DataCollector{SamplingRate: 0.25, Collections: map[string]trainyard.DataCollection{"model_inputs": {}, "rare": {SamplingRate: 0.05},
+		"request": {}, "off": {DataCollectionMode: "Disabled"}}})
+	if p.Env["AZUREML_MDC_ENABLED"] != "true" || p.Env["AZUREML_MDC_SAMPLE_RATE"] != "25" || p.Env["AZUREML_MDC_LOCAL_CAPTURE"] != "" {
 		t.Errorf("variables %v", p.Env)
 	}
-	if all := strings.Join(p.Warnings, "\n"); !strings.Contains(all, "(model_inputs) is written to the replica's log") {
-		t.Errorf("warnings %q", all)
+	// The script sends a quarter of all; of "rare" a fifth of that is kept, which is a twentieth.
+	if want := map[string]float64{"model_inputs": 1, "rare": 0.2, "off": 0}; !maps.Equal(p.Serve.Collects, want) {
+		t.Errorf("collects %v, want %v", p.Serve.Collects, want)
 	}
-	for _, d := range []*trainyard.DataCollector{nil, {Collections: map[string]trainyard.DataCollection{"Request": {}, "response": {}}}} {
-		if p := plan(d); p.Env["AZUREML_MDC_ENABLED"] != "" {
-			t.Errorf("%+v: %v", d, p.Env)
+	for _, d := range []*trainyard.DataCollector{nil, {Collections: map[string]trainyard.DataCollection{"Request": {}, "response": {}, "off": {DataCollectionMode: "Disabled"}}}} {
+		if p := plan(d); p.Env["AZUREML_MDC_ENABLED"] != "" || len(p.Serve.Collects) > 0 {
+			t.Errorf("%+v: %v, %v", d, p.Env, p.Serve.Collects)
 		}
+	}
+	image, err := Make(Request{Contained: true, Environment: &trainyard.EnvironmentPlan{Name: "own", Image: "own:1"}, InferenceRoutes: &Routes{},
+		Spec: &trainyard.DeploymentSpec{DataCollector: &trainyard.DataCollector{Collections: map[string]trainyard.DataCollection{"model_inputs": {}}}}})
+	if err != nil || image.Env["AZUREML_MDC_ENABLED"] != "true" || image.Serve.Collects["model_inputs"] != 1 {
+		t.Errorf("an image that serves by itself: %v %v, %v", image.Env, image.Serve.Collects, err)
 	}
 }

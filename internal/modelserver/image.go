@@ -17,6 +17,7 @@ func (p *Plan) image(r Request) error {
 	if err := take(v, r.InferenceRoutes); err != nil {
 		return err
 	}
+	p.scriptCollections(r.Spec.DataCollector)
 	if !r.HasModel {
 		return nil
 	}

@@ -2,6 +2,7 @@ package modelserver
 
 import (
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -175,7 +176,7 @@ func TestSettings(t *testing.T) {
 	p, err := Make(ask(func(*Request) {}))
 	well := trainyard.Probe{Path: "/", Delay: 10 * time.Second, Period: 10 * time.Second, Timeout: 2 * time.Second, Successes: 1, Failures: 30}
 	want := trainyard.Serve{Scoring: "/score", Liveness: well, Readiness: well, Concurrency: 1, Queue: 500 * time.Millisecond, Timeout: 5 * time.Second, Drain: 5 * time.Second}
-	if err != nil || p.Serve != want {
+	if err != nil || !reflect.DeepEqual(p.Serve, want) {
 		t.Errorf("by default %+v, %v", p.Serve, err)
 	}
 	p, err = Make(ask(func(r *Request) {
@@ -187,7 +188,7 @@ func TestSettings(t *testing.T) {
 	}))
 	live := trainyard.Probe{Path: "/", Delay: 25 * time.Second, Period: time.Second, Timeout: 500 * time.Millisecond, Successes: 2, Failures: 3}
 	want = trainyard.Serve{Scoring: "/score", Liveness: live, Readiness: well, Concurrency: 3, Timeout: 270 * time.Second, Drain: 270 * time.Second}
-	if err != nil || p.Serve != want {
+	if err != nil || !reflect.DeepEqual(p.Serve, want) {
 		t.Errorf("as asked %+v, %v", p.Serve, err)
 	}
 }

@@ -109,7 +109,7 @@ func (r *remote) reach() (*conn, error) {
 	}
 	r.conn, r.away, r.since = c, nil, time.Time{}
 	r.work.Go(func() {
-		why := login.Stay(r.life, c.Client)
+		why := login.Stay(r.life, c.Client, login.Alive)
 		c.files.Close()
 		r.mu.Lock()
 		defer r.mu.Unlock()

@@ -17,18 +17,19 @@ func (t *batchTranslator) component() {
 	c := &trainyard.BatchConfiguration{Type: "PipelineComponent", Settings: map[string]any{}}
 	t.dep.Spec.Configuration = c
 	t.dep.SetComponent = func(id string) { c.ComponentID = &trainyard.AssetReference{ReferenceType: "Id", AssetID: id} }
-	t.each("settings", func(k, v *node, _ string) {
-		c.Settings[k.text] = v.plain()
-		if k.text == "default_compute" && v.kind == scalar {
-			c.Settings[k.text] = strings.TrimSpace(strings.TrimPrefix(v.text, "azureml:"))
-		}
-	})
+	t.each("settings", func(k, v *node, _ string) { c.Settings[k.text] = setting(k.text, v) })
 	if n := t.get("job_definition"); n != nil {
 		t.dep.Spec.Extra = trainyard.Extra{"jobDefinition": asJSON(t.text("job_definition"))}
 	}
+	if t.has("component") || !t.has("job_definition") {
+		t.componentRef()
+	}
+}
+
+// componentRef reads the component that a deployment or a pipeline job is of.
+func (t *batchTranslator) componentRef() {
 	n := t.get("component")
 	switch {
-	case n == nil && t.has("job_definition"):
 	case n == nil:
 		t.p.at(t.place("component"), "component", "it is missing")
 	case n.kind == scalar && (strings.HasPrefix(n.text, "azureml:") || strings.HasPrefix(n.text, "/subscriptions/")):
@@ -84,47 +85,37 @@ func (t *batchTranslator) componentOf(f *fields, n *node, field string) map[stri
 		f.wrong(n, field, "a component: a map with type, inputs, outputs, and command or jobs")
 		return nil
 	}
+	if field != "" {
+		inner := &fields{p: f.p, n: n, path: f.at(field)}
+		inner.silent(append([]string{"name", "version", "type"}, componentFields...)...)
+		inner.done()
+	}
+	before := len(f.p.list)
 	spec, _ := n.plain().(map[string]any)
 	delete(spec, "$schema")
-	t.codeOf(n, spec)
+	t.codeOf(n, spec, f.at(field))
 	t.environmentOf(n, spec)
 	jobs := n.get("jobs")
 	if jobs == nil || jobs.kind != mapping {
 		return spec
 	}
 	steps, _ := spec["jobs"].(map[string]any)
-	for i, k := range jobs.keys {
-		step, _ := steps[k.text].(map[string]any)
-		t.step(jobs.values[i], step)
+	t.steps(jobs, steps)
+	if len(f.p.list) == before {
+		t.graph(n, spec)
 	}
 	return spec
 }
 
-// step reads the component of a pipeline's step.
-func (t *batchTranslator) step(n *node, step map[string]any) {
-	c := n.get("component")
-	if step == nil || c.null() {
-		return
-	}
-	if text := c.text; c.kind == scalar && strings.HasPrefix(text, "azureml:") {
-		delete(step, "component")
-		step["componentId"] = (&fields{p: t.p, n: n, path: "component"}).assetID(c, "component", t.scope, trainyard.KindComponent)
-		return
-	}
-	if inner := t.componentOf(&fields{p: t.p, n: n}, c, "component"); inner != nil {
-		step["component"] = inner
-	}
-}
-
 // codeOf lets a component's code be uploaded, and name it then.
-func (t *batchTranslator) codeOf(n *node, spec map[string]any) {
-	f := &fields{p: t.p, n: n}
+func (t *batchTranslator) codeOf(n *node, spec map[string]any, at string) {
+	f := &fields{p: t.p, n: n, path: at}
 	code := n.get("code")
 	if code.null() || code.kind != scalar || strings.HasPrefix(code.text, "azureml:") {
 		return
 	}
 	if path, isDir, ok := f.local(code, "code"); ok {
-		t.dep.Uploads = append(t.dep.Uploads, Upload{Field: "code", Path: path, IsDir: isDir, What: "code", Set: func(id string) { spec["code"] = id }})
+		t.dep.Uploads = append(t.dep.Uploads, Upload{Field: f.at("code"), Path: path, IsDir: isDir, What: "code", Set: func(id string) { spec["code"] = id }})
 	}
 }
 

@@ -69,7 +69,7 @@ func translate(t testing.TB, d *spec.Document) (*translation, error) {
 		return out, nil
 	}
 	switch d.Kind {
-	case spec.CommandJob:
+	case spec.CommandJob, spec.PipelineJob:
 		j, err := d.Job(scope)
 		if err != nil {
 			return nil, err

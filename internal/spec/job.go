@@ -10,17 +10,26 @@ import (
 	"github.com/trainyard/trainyard"
 )
 
-// Job is a command job ready to be sent, once every Upload is done and Environment, if there is one, is registered.
+// Job is a job ready to be sent, once every Upload is done, what it brings along is registered, and Finish, if there is one, was called.
 type Job struct {
 	Name        string // "" if the file has none: the caller makes one
 	Spec        *trainyard.JobSpec
 	Uploads     []Upload // of the code, the inputs, and Environment's build context
 	Environment *Asset   // written inside the job; Spec.EnvironmentID names it already. Its Uploads are in Uploads
 	Warnings    []string
+
+	// Of a pipeline: the environments that its steps bring along, and its component, which may have no name: see BatchDeployment.
+	Environments []*Asset
+	Component    *Asset
+	SetComponent func(id string)
+	Finish       func()
 }
 
-// Job translates a command job for the workspace of the scope.
+// Job translates a command or pipeline job for the workspace of the scope.
 func (d *Document) Job(scope trainyard.Scope) (*Job, error) {
+	if d.Kind == PipelineJob {
+		return d.pipelineJob(scope)
+	}
 	f, err := d.reader(CommandJob)
 	if err != nil {
 		return nil, err

@@ -12,6 +12,7 @@ type Kind string
 // The kinds this build acts on.
 const (
 	CommandJob  Kind = "commandJob"
+	PipelineJob Kind = "pipelineJob"
 	Cluster     Kind = "amlCompute"
 	Environment Kind = "environment"
 	Data        Kind = "data"
@@ -89,7 +90,11 @@ func (d *Document) detect(noun string) {
 	d.Kind = kind
 	switch noun {
 	case "job":
-		d.only("command", jobTypes, d.jobType(typ, schema.typ), "jobs")
+		if typ = d.jobType(typ, schema.typ); typ == "pipeline" {
+			d.Kind = PipelineJob
+			return
+		}
+		d.only("command", jobTypes, typ, "command and pipeline jobs")
 	case "compute":
 		if typ == "" {
 			typ = schema.typ
@@ -98,16 +103,17 @@ func (d *Document) detect(noun string) {
 			d.Kind = kind
 			return
 		}
-		d.only("amlcompute", computeTypes, typ, "computes")
+		d.only("amlcompute", computeTypes, typ, "amlcompute computes")
 	}
 }
 
-// only refuses every type of a noun but the one that is built, by name.
-func (d *Document) only(built string, known []string, typ, things string) {
+// only refuses every type of a noun but the one that is built, by name. runs says what there is instead; its last word is the noun's.
+func (d *Document) only(built string, known []string, typ, runs string) {
+	things := runs[strings.LastIndexByte(runs, ' ')+1:]
 	switch {
 	case typ == "" || typ == built:
 	case strings.HasPrefix(typ, "automl") || slices.Contains(known, typ):
-		d.problems.at(d.where("type"), "type", "%s %s are not run by this build: it runs %s %s", typ, things, built, things)
+		d.problems.at(d.where("type"), "type", "%s %s are not run by this build: it runs %s", typ, things, runs)
 		d.Kind = ""
 	default:
 		d.problems.at(d.where("type"), "type", "got %q, want %s", typ, built)

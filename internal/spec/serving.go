@@ -148,7 +148,10 @@ func (t *deploymentTranslator) collector() {
 		one.done()
 		c.Collections[k.text] = got
 	})
-	f.noted("request_logging", "headers are not kept")
+	if logging := f.sub("request_logging"); logging.n != nil {
+		c.RequestLogging = &trainyard.RequestLogging{CaptureHeaders: logging.list("capture_headers")}
+		logging.done()
+	}
 	f.done()
 	t.dep.Spec.DataCollector = c
 }

@@ -31,6 +31,12 @@ func cloneSpec(s trainyard.JobSpec) trainyard.JobSpec {
 func clonePlan(p trainyard.JobPlan) trainyard.JobPlan {
 	p.Environment = clonePointer(p.Environment)
 	p.Inputs, p.Outputs = maps.Clone(p.Inputs), maps.Clone(p.Outputs)
+	if p.Pipeline = clonePointer(p.Pipeline); p.Pipeline != nil {
+		p.Pipeline.Steps = slices.Clone(p.Pipeline.Steps)
+		for i := range p.Pipeline.Steps {
+			p.Pipeline.Steps[i].Spec = cloneSpec(p.Pipeline.Steps[i].Spec)
+		}
+	}
 	return p
 }
 

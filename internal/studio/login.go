@@ -124,7 +124,7 @@ func (d *door) login(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		d.logins.failed(from, d.Now())
 		d.Log.Warn("login refused", "from", from, "error", err)
-		d.showLogin(w, r, statusOf(trainyard.CodeOf(err)), err.Error(), next)
+		d.showLogin(w, r, trainyard.CodeOf(err).Status(), err.Error(), next)
 		return
 	}
 	setCookie(w, r, s.Value, s.Expires)
@@ -195,7 +195,7 @@ func answer(w http.ResponseWriter, err error, body any) {
 		if !ok {
 			e = trainyard.Errorf(trainyard.CodeInternal, "the server could not do this; its log says why")
 		}
-		status, body = statusOf(e.Code), map[string]any{"error": e}
+		status, body = e.Code.Status(), map[string]any{"error": e}
 	}
 	data, err := json.Marshal(body)
 	if err != nil {

@@ -168,26 +168,6 @@ func (d *door) show(w http.ResponseWriter, status int, name string, data any) er
 	return nil
 }
 
-func statusOf(code trainyard.ErrorCode) int {
-	switch code {
-	case trainyard.CodeInvalid:
-		return http.StatusBadRequest
-	case trainyard.CodeNotFound:
-		return http.StatusNotFound
-	case trainyard.CodeConflict:
-		return http.StatusConflict
-	case trainyard.CodeForbidden:
-		return http.StatusForbidden
-	case trainyard.CodeUnknown:
-		return http.StatusUnauthorized
-	case trainyard.CodeUnsupported:
-		return http.StatusNotImplemented
-	case trainyard.CodeBusy:
-		return http.StatusTooManyRequests
-	}
-	return http.StatusInternalServerError
-}
-
 type errorPage struct {
 	frame
 	Message string
@@ -208,7 +188,7 @@ func (d *door) fail(v *visit, err error) {
 		d.showLogin(v.w, v.Request, http.StatusUnauthorized, "", here(v.Request))
 		return
 	}
-	status := statusOf(e.Code)
+	status := e.Code.Status()
 	page := errorPage{frame: d.frame(v, http.StatusText(status), ""), Message: e.Error(), Back: v.link("/jobs")}
 	if err := d.show(v.w, status, "error", page); err != nil {
 		d.Log.Error("page of an error", "path", v.URL.Path, "error", err)

@@ -42,6 +42,7 @@ var (
 
 	_ ImageChecker = (*Several)(nil)
 	_ Dialer       = (*Several)(nil)
+	_ Reached      = (*Several)(nil)
 )
 
 func (s *Several) all() []Driver { return append([]Driver{s.First}, s.Others...) }
@@ -197,6 +198,19 @@ func (s *Several) Logs(ctx context.Context, id trainyard.TaskID, from int64) (r 
 		}
 	}
 	return nil, err
+}
+
+// Reached asks the first driver that has containers.
+func (s *Several) Reached(ctx context.Context) (host string, err error) {
+	err = trainyard.Errorf(trainyard.CodeUnsupported, "containers here do not reach this node")
+	for _, d := range s.all() {
+		if r, ok := d.(Reached); ok {
+			if host, err = r.Reached(ctx); err == nil {
+				return host, nil
+			}
+		}
+	}
+	return "", err
 }
 
 // Usage asks the driver that has the task.

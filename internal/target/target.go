@@ -58,6 +58,12 @@ type Preparer interface {
 	Prepare(ctx context.Context, t trainyard.Task, p trainyard.Progress) error
 }
 
+// Reached is a Driver whose containers reach this computer.
+type Reached interface {
+	// Reached is the address of this computer at which the container of a replica finds it. CodeUnsupported: it does not.
+	Reached(ctx context.Context) (host string, err error)
+}
+
 // Meter is a Driver that can say what a task uses.
 type Meter interface {
 	// Usage is what all processes of a task that runs use. trainyard.CodeUnsupported: it cannot be measured here.
@@ -97,7 +103,7 @@ type Kind struct {
 	New  func() Config
 
 	// SelfStaged kinds hand tasks to an engine that runs them on places without an agent. Their tasks come to Start as the server made
-	// them, not staged; what the engine starts is Env.Program, as "task --file TASK.json --result FILE [--rank N --hosts A,B]", which
+	// them, not staged; what the engine starts is Env.Program (internal/taskrun), as "task --file TASK.json --result FILE [--rank N --hosts A,B]", which
 	// stages the task where it runs, runs it, writes its log to standard output and its end to FILE (trainyard.TaskEnd).
 	SelfStaged bool
 }
@@ -115,7 +121,7 @@ type Env struct {
 	Group string              // a name unique to this node on its machine, for what is visible outside Dir (cgroups, labels)
 	Log   *slog.Logger
 
-	Program string // path of this program, for SelfStaged kinds
+	Program string // path of the program that SelfStaged kinds start; those for other processors are beside it, as trainyard-linux-ARCH
 	Server  string // URL at which what Program runs reaches the server
 	CA      string // file with the certificate authority of that URL; empty for plain HTTP
 }

@@ -23,28 +23,38 @@ recipe() {
 		batch "$file" ""
 		;;
 	*/hello-batch/deployment-from-job.yml)
-		changed="job_definition: no job, since none can be"
-		az batch-endpoint create -n "$ENDPOINT_NAME"
-		az batch-deployment create -f "$file" --endpoint-name "$ENDPOINT_NAME"
+		pipeline "$at/pipeline-job.yml"
+		batch "$file" "" --set "job_definition=azureml:$job"
 		;;
 	*/hello-component/hello.yml)
 		az component create -f "$file"
 		did="registered"
 		;;
 	*/batch-scoring-with-preprocessing/deployment.yml)
-		cluster
-		az environment create -f "$at/environment/xgboost-sklearn-py38.yml"
+		heart "$at"
 		az model create --name heart-classifier --type mlflow_model --path "$at/model"
 		az model create --name heart-classifier-transforms --type custom_model --path "$at/transformations"
 		az component create -f "$at/components/prepare/prepare.yml"
 		az component create -f "$at/components/score/score.yml"
-		batch "$file" "$at/data/unlabeled"
+		batch "$file" "" --file "$at/inputs.yml"
+		outputs scores
 		;;
-	*/batch-scoring-with-preprocessing/pipeline-job.yml)
-		az job create -f "$file" --set "inputs.input_data.path=$at/data/unlabeled"
-		did="submitted"
+	*/batch-scoring-with-preprocessing/pipeline-job.yml) # after the deployment, whose component it runs
+		pipeline "$file" --set "inputs.input_data.path=data/unlabeled"
+		outputs scores
 		;;
-	*/pipeline-job.yml | */training_pipeline.yaml)
+	*/training-with-components/*/deployment.yml)
+		heart "$at/.."
+		az data create --name heart-classifier-train --type uri_folder --path "$at/../data/train"
+		batch "$file" "" --file "$at/../inputs.yml"
+		outputs prepare_transformations model evaluation_results
+		;;
+	*/training-with-components/*/pipeline-job.yml)
+		pipeline "$file" --set inputs.input_data.path=azureml:heart-classifier-train@latest
+		outputs model
+		;;
+	*/pipeline-job.yml) pipeline "$file" ;;
+	*/training_pipeline.yaml)
 		az job create -f "$file"
 		did="submitted"
 		;;
@@ -113,6 +123,11 @@ recipe() {
 		return 1
 		;;
 	esac
+}
+
+heart() { # FOLDER: what its steps run in
+	cluster
+	az environment create -f "$1/environment/xgboost-sklearn-py38.yml"
 }
 
 cluster() { az compute create -n batch-cluster --type amlcompute --min-instances 0 --max-instances 5; }

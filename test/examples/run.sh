@@ -69,17 +69,41 @@ online() { # FILE REQUEST [--set …]: an online deployment, and a request to it
 }
 
 completed() { # JOB
-	"$bin" job stream -n "$1" >"$dir/stream" 2>&1 || { tail -n 40 "$dir/stream" >&2; return 1; }
+	local step
+	"$bin" job stream -n "$1" >"$dir/stream" 2>&1 && return
+	tail -n 40 "$dir/stream" >&2
+	for step in $("$bin" job list --parent-job-name "$1" --query "[?status=='Failed'].name" -o tsv); do "$bin" job logs -n "$step" | tail -n 40 >&2 || true; done
+	return 1
 }
 
-batch() { # FILE INPUT [--set …]: a batch deployment, and a job of it
-	local file=$1 input=$2 job
+batch() { # FILE INPUT [--file INPUTS] [--set …]: a batch deployment, and a job of it
+	local file=$1 input=$2 inputs=
 	shift 2
+	if [ "${1:-}" = --file ]; then
+		inputs=$2
+		shift 2
+	fi
 	az batch-endpoint create -n "$ENDPOINT_NAME"
 	az batch-deployment create -f "$file" --endpoint-name "$ENDPOINT_NAME" --set-default "$@"
-	job=$("$bin" batch-endpoint invoke -n "$ENDPOINT_NAME" ${input:+--input "$input"} --query name -o tsv)
+	job=$("$bin" batch-endpoint invoke -n "$ENDPOINT_NAME" ${input:+--input "$input"} ${inputs:+--file "$inputs"} --query name -o tsv)
 	completed "$job"
 	did="job completed"
+}
+
+pipeline() { # FILE [--set …]: a pipeline job
+	cluster
+	job=$("$bin" job create -f "$@" --query name -o tsv)
+	completed "$job"
+	did="job completed"
+}
+
+outputs() { # NAMES: outputs of the last job, none of them empty
+	local name
+	for name; do
+		az job download --name "$job" --output-name "$name" --download-path "$dir/got/$job"
+		[ -n "$(find "$dir/got/$job/named-outputs/$name" -type f -size +0c)" ] || { echo "error: nothing in output $name" >&2; return 1; }
+		did="$did, $name"
+	done
 }
 
 digits() { # FOLDER: pictures such as the ones that the scripts fetch from the web

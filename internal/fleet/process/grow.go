@@ -37,7 +37,7 @@ func (d *Driver) grow(spec trainyard.MachineSpec) error {
 	if spec.ID == "" {
 		return trainyard.Invalid("a machine needs an ID")
 	}
-	name := folder(spec.ID)
+	name := fleet.Folder(spec.ID)
 	defer d.alone(name)()
 	dir := filepath.Join(d.env.Dir, name)
 	r := record{ID: spec.ID, Compute: spec.Compute}

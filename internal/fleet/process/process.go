@@ -49,7 +49,7 @@ func (*Config) Open(_ context.Context, env fleet.Env) (fleet.Driver, error) {
 		return nil, fmt.Errorf("make the folder of machines: %w", err)
 	}
 	d := &Driver{env: env, log: env.Log, changed: make(chan struct{}, 1), over: make(chan struct{}),
-		watched: map[string]identity{}, notes: map[string]string{}, busy: map[string]chan struct{}{}}
+		watched: map[string]identity{}, notes: map[string]string{}}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
@@ -68,11 +68,11 @@ type Driver struct {
 	over    chan struct{} // closed by Close
 	once    sync.Once
 	work    sync.WaitGroup
+	turns   fleet.Turns // by folder
 
 	mu      sync.Mutex
-	watched map[string]identity      // agents that somebody waits for, by folder
-	notes   map[string]string        // how the last agent ended, by folder
-	busy    map[string]chan struct{} // folders that are being worked on; closed when that is done
+	watched map[string]identity // agents that somebody waits for, by folder
+	notes   map[string]string   // how the last agent ended, by folder
 }
 
 var _ fleet.Driver = (*Driver)(nil)
@@ -234,21 +234,6 @@ func (d *Driver) tend() {
 
 // alone waits until nobody else works on a machine, and keeps others out until done is called.
 func (d *Driver) alone(name string) (done func()) {
-	for {
-		d.mu.Lock()
-		other, taken := d.busy[name]
-		if !taken {
-			mine := make(chan struct{})
-			d.busy[name] = mine
-			d.mu.Unlock()
-			return func() {
-				d.mu.Lock()
-				defer d.mu.Unlock()
-				delete(d.busy, name)
-				close(mine)
-			}
-		}
-		d.mu.Unlock()
-		<-other
-	}
+	done, _ = d.turns.Alone(context.Background(), name)
+	return done
 }

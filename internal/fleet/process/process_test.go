@@ -91,7 +91,7 @@ func (l location) open(t *testing.T) *Driver {
 
 // pid is the live agent of a machine by its own account; 0 if there is none.
 func (l location) pid(id trainyard.NodeID) int {
-	data, err := os.ReadFile(filepath.Join(l.dir, folder(id), nodeFolder, "told"))
+	data, err := os.ReadFile(filepath.Join(l.dir, fleet.Folder(id), nodeFolder, "told"))
 	var pid int
 	if err != nil {
 		return 0
@@ -158,7 +158,7 @@ func TestContract(t *testing.T) {
 				return runs
 			},
 			Spoil: func(t *testing.T, id trainyard.NodeID) {
-				if err := os.WriteFile(filepath.Join(l.dir, folder(id)), nil, 0o600); err != nil {
+				if err := os.WriteFile(filepath.Join(l.dir, fleet.Folder(id)), nil, 0o600); err != nil {
 					t.Fatal(err)
 				}
 			},

@@ -12,7 +12,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/trainyard/trainyard"
 )
@@ -35,22 +34,6 @@ type record struct {
 	Compute trainyard.ComputeKey `json:"compute"`
 	Agent   *identity            `json:"agent,omitempty"`  // nil until it was started
 	Server  string               `json:"server,omitempty"` // that the agent was told to dial
-}
-
-// folder is the name of a machine's folder: its ID, with a hash where an ID would not do as a name.
-func folder(id trainyard.NodeID) string {
-	clean := strings.Map(func(r rune) rune {
-		switch {
-		case r >= 'a' && r <= 'z', r >= '0' && r <= '9', r == '-', r == '_', r == '.':
-			return r
-		}
-		return '_'
-	}, string(id))
-	if clean == string(id) && clean != "" && len(clean) <= 100 && clean[0] != '.' {
-		return clean
-	}
-	sum := sha256.Sum256([]byte(id))
-	return "node-" + strings.TrimLeft(clean[:min(len(clean), 60)], ".") + "-" + hex.EncodeToString(sum[:6])
 }
 
 // group is a name for what the agent's driver makes outside the folder: no other machine of this computer has it.

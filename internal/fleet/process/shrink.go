@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"github.com/trainyard/trainyard"
@@ -22,28 +21,11 @@ const (
 
 // Shrink ends machines: the agent is asked, then made to stop, then everything that ran there is ended, then the folder goes.
 func (d *Driver) Shrink(ctx context.Context, ids []trainyard.NodeID) ([]trainyard.NodeID, error) {
-	var mu sync.Mutex
-	var wg sync.WaitGroup
-	var stopped []trainyard.NodeID
-	var errs []error
-	for _, id := range ids {
-		wg.Go(func() {
-			err := d.shrink(ctx, id)
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				errs = append(errs, &fleet.MachineError{ID: id, Err: err})
-				return
-			}
-			stopped = append(stopped, id)
-		})
-	}
-	wg.Wait()
-	return stopped, errors.Join(errs...)
+	return fleet.ShrinkEach(ids, func(id trainyard.NodeID) error { return d.shrink(ctx, id) })
 }
 
 func (d *Driver) shrink(ctx context.Context, id trainyard.NodeID) error {
-	name := folder(id)
+	name := fleet.Folder(id)
 	defer d.alone(name)()
 	r, err := d.read(name)
 	if errors.Is(err, fs.ErrNotExist) {

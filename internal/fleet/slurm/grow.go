@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/trainyard/trainyard"
 	"github.com/trainyard/trainyard/internal/fleet"
@@ -23,25 +22,9 @@ func (d *Driver) Grow(ctx context.Context, want []trainyard.MachineSpec) (int, e
 	if len(want) == 0 {
 		return 0, nil
 	}
-	var mu sync.Mutex
-	var wg sync.WaitGroup
-	there := 0
-	var errs []error
-	for _, spec := range want {
-		wg.Go(func() {
-			err := d.grow(ctx, spec)
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				errs = append(errs, &fleet.MachineError{ID: spec.ID, Err: err})
-				return
-			}
-			there++
-		})
-	}
-	wg.Wait()
+	there, err := fleet.GrowEach(want, func(spec trainyard.MachineSpec) error { return d.grow(ctx, spec) })
 	d.forget()
-	return there, errors.Join(errs...)
+	return there, err
 }
 
 func (d *Driver) grow(ctx context.Context, spec trainyard.MachineSpec) error {
@@ -55,7 +38,7 @@ func (d *Driver) grow(ctx context.Context, spec trainyard.MachineSpec) error {
 	if err := d.settle(ctx); err != nil {
 		return err
 	}
-	name := folder(spec.ID)
+	name := fleet.Folder(spec.ID)
 	defer d.alone(name)()
 	select {
 	case d.submits <- struct{}{}:

@@ -163,7 +163,7 @@ func (l *location) machine(id trainyard.NodeID, file string) string {
 		found, _ := filepath.Glob(filepath.Join(l.settings.Folder, "trainyard-*"))
 		base = strings.Join(found, "")
 	}
-	return filepath.Join(base, machinesFolder, folder(id), file)
+	return filepath.Join(base, machinesFolder, fleet.Folder(id), file)
 }
 
 // number reads a process number out of a file of a machine; 0 if it does not live.
@@ -293,7 +293,7 @@ func command(t *testing.T, l *location, name string, args ...string) string {
 // job is the number of a machine's job.
 func job(t *testing.T, d *Driver, id trainyard.NodeID) string {
 	t.Helper()
-	r, err := d.read(folder(id))
+	r, err := d.read(fleet.Folder(id))
 	if err != nil {
 		t.Fatal(err)
 	}

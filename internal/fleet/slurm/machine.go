@@ -2,8 +2,6 @@ package slurm
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -39,22 +37,6 @@ type record struct {
 	Compute trainyard.ComputeKey `json:"compute"`
 	Mark    string               `json:"mark,omitempty"`   // name of its job; "" until the first is submitted
 	Server  string               `json:"server,omitempty"` // that its agent was told to dial
-}
-
-// folder is the name of a machine's folder: its ID, with a hash where an ID would not do as a name.
-func folder(id trainyard.NodeID) string {
-	clean := strings.Map(func(r rune) rune {
-		switch {
-		case r >= 'a' && r <= 'z', r >= '0' && r <= '9', r == '-', r == '_', r == '.':
-			return r
-		}
-		return '_'
-	}, string(id))
-	if clean == string(id) && clean != "" && len(clean) <= 100 && clean[0] != '.' {
-		return clean
-	}
-	sum := sha256.Sum256([]byte(id))
-	return "node-" + strings.TrimLeft(clean[:min(len(clean), 60)], ".") + "-" + hex.EncodeToString(sum[:6])
 }
 
 func (d *Driver) path(name, file string) string {
@@ -168,7 +150,7 @@ func (d *Driver) state(ctx context.Context, name string, r record, queue map[str
 	switch {
 	case err != nil:
 		return "", "", err
-	case !known && d.working(name):
+	case !known && d.turns.Taken(name):
 		return trainyard.MachineStarting, "being handed to Slurm", nil
 	case r.Mark == "":
 		return trainyard.MachineDead, "it was not handed to Slurm", nil
@@ -188,14 +170,6 @@ func (d *Driver) state(ctx context.Context, name string, r record, queue map[str
 		return trainyard.MachineStarting, "its agent is started again", nil
 	}
 	return trainyard.MachineDead, d.lastWord(name, s), nil
-}
-
-// working says whether somebody makes or ends the machine.
-func (d *Driver) working(name string) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	_, taken := d.busy[name]
-	return taken
 }
 
 // move ends the agent of a server that has moved, and nothing else on its machine: Grow starts it anew.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"sync"
 	"time"
 
 	"github.com/trainyard/trainyard"
@@ -22,32 +21,16 @@ const (
 
 // Shrink ends machines: the agent is asked, then made to stop; Slurm ends what else ran in the job; then the folder goes.
 func (d *Driver) Shrink(ctx context.Context, ids []trainyard.NodeID) ([]trainyard.NodeID, error) {
-	var mu sync.Mutex
-	var wg sync.WaitGroup
-	var stopped []trainyard.NodeID
-	var errs []error
-	for _, id := range ids {
-		wg.Go(func() {
-			err := d.shrink(ctx, id)
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				errs = append(errs, &fleet.MachineError{ID: id, Err: err})
-				return
-			}
-			stopped = append(stopped, id)
-		})
-	}
-	wg.Wait()
+	stopped, err := fleet.ShrinkEach(ids, func(id trainyard.NodeID) error { return d.shrink(ctx, id) })
 	d.forget()
-	return stopped, errors.Join(errs...)
+	return stopped, err
 }
 
 func (d *Driver) shrink(ctx context.Context, id trainyard.NodeID) error {
 	if err := d.settle(ctx); err != nil {
 		return err
 	}
-	name := folder(id)
+	name := fleet.Folder(id)
 	defer d.alone(name)()
 	r, err := d.read(name)
 	if errors.Is(err, fs.ErrNotExist) {

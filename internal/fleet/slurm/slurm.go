@@ -86,7 +86,7 @@ func (c *Config) Open(ctx context.Context, env fleet.Env) (fleet.Driver, error) 
 		return nil, err
 	}
 	d := &Driver{config: *c, env: env, log: env.Log, client: c.Client(dir), lock: lock, submits: make(chan struct{}, maxSubmits),
-		changed: make(chan struct{}, 1), busy: map[string]chan struct{}{}}
+		changed: make(chan struct{}, 1)}
 	d.life, d.end = context.WithCancel(context.Background())
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
@@ -200,8 +200,7 @@ type Driver struct {
 	once sync.Once
 	work sync.WaitGroup
 
-	mu   sync.Mutex
-	busy map[string]chan struct{} // folders that are being worked on; closed when that is done
+	turns fleet.Turns // by folder
 
 	looking sync.Mutex // held by the one who asks Slurm
 	queue   map[string]slurm.Job
@@ -256,21 +255,6 @@ func (d *Driver) watch() {
 
 // alone waits until nobody else works on a machine, and keeps others out until done is called.
 func (d *Driver) alone(name string) (done func()) {
-	for {
-		d.mu.Lock()
-		other, taken := d.busy[name]
-		if !taken {
-			mine := make(chan struct{})
-			d.busy[name] = mine
-			d.mu.Unlock()
-			return func() {
-				d.mu.Lock()
-				defer d.mu.Unlock()
-				delete(d.busy, name)
-				close(mine)
-			}
-		}
-		d.mu.Unlock()
-		<-other
-	}
+	done, _ = d.turns.Alone(context.Background(), name)
+	return done
 }

@@ -1,111 +1,43 @@
 package ssh
 
 import (
-	"bytes"
 	"context"
-	"errors"
 	"net"
-	"time"
+	"strings"
 
 	"golang.org/x/crypto/ssh"
+
+	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/login"
 )
 
-const (
-	dialTime      = 10 * time.Second
-	handshakeTime = 20 * time.Second // some take long to look up who calls
-)
-
-// dial connects and logs in. The machine must show the pinned key; a machine without one is believed, and its key returned.
-func dial(ctx context.Context, s *Settings) (*ssh.Client, ssh.PublicKey, error) {
-	var pinned, shown ssh.PublicKey
-	var err error
-	if s.HostKey != "" {
-		if pinned, err = s.hostKey(); err != nil {
-			return nil, nil, err
-		}
-	}
-	auth, err := s.auth()
+// connect logs in and opens the way home.
+func (m *machine) connect(ctx context.Context, s *Settings, port int) (*line, error) {
+	c, _, err := login.Dial(ctx, s)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	var changed error // the library does not promise to keep what the callback returns
-	config := &ssh.ClientConfig{
-		User: s.User, Auth: auth, HostKeyAlgorithms: hostKeyAlgorithms(pinned), ClientVersion: "SSH-2.0-Trainyard",
-		HostKeyCallback: func(_ string, _ net.Addr, key ssh.PublicKey) error {
-			shown = key
-			if pinned != nil && !bytes.Equal(pinned.Marshal(), key.Marshal()) {
-				changed = changedHostKey(s, pinned, key)
-			}
-			return changed
-		},
-	}
-	tcp, err := (&net.Dialer{Timeout: dialTime, KeepAlive: usualAlive}).DialContext(ctx, "tcp", s.endpoint())
+	l, err := open(ctx, c, s, m.vars(), port)
 	if err != nil {
-		return nil, nil, dialTrouble(s, err)
+		c.Close()
 	}
-	if err := tcp.SetDeadline(time.Now().Add(handshakeTime)); err != nil {
-		tcp.Close()
-		return nil, nil, dialTrouble(s, err)
-	}
-	stop := context.AfterFunc(ctx, func() { tcp.Close() })
-	conn, channels, requests, err := ssh.NewClientConn(tcp, s.endpoint(), config)
-	if !stop() && err == nil {
-		err = context.Cause(ctx)
-		conn.Close()
-	}
-	if err != nil {
-		tcp.Close()
-		if ctx.Err() != nil {
-			return nil, nil, ctx.Err()
-		}
-		if changed != nil {
-			return nil, shown, changed
-		}
-		return nil, shown, handshakeTrouble(s, err)
-	}
-	if err := tcp.SetDeadline(time.Time{}); err != nil {
-		conn.Close()
-		return nil, nil, dialTrouble(s, err)
-	}
-	return ssh.NewClient(conn, channels, requests), shown, nil
+	return l, err
 }
 
-// stay asks the other end for a sign of life every so often, and returns why the connection ended. The answer may take half as long again.
-func stay(ctx context.Context, c *ssh.Client, every time.Duration) error {
-	ended := make(chan error, 1)
-	go func() { ended <- c.Wait() }()
-	answered := make(chan error, 1)
-	tick := time.NewTimer(every)
-	defer tick.Stop()
-	asking := false
-	for {
-		select {
-		case <-ctx.Done():
-			c.Close()
-			<-ended
-			return ctx.Err()
-		case err := <-ended:
-			if err == nil {
-				err = errors.New("sshd there ended the connection")
-			}
-			return err
-		case err := <-answered:
-			asking = false
-			if err == nil {
-				tick.Reset(every)
-			} // else the connection is about to end
-		case <-tick.C:
-			if asking {
-				c.Close()
-				<-ended
-				return errors.New("no answer")
-			}
-			asking = true
-			go func() {
-				_, _, err := c.SendRequest("keepalive@openssh.com", true, nil)
-				answered <- err
-			}()
-			tick.Reset(every * 3 / 2)
-		}
+// listen has sshd listen on loopback, at a port of its choice for 0.
+func listen(c *ssh.Client, port int) (net.Listener, int, error) {
+	l, err := c.ListenTCP(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port})
+	if err != nil {
+		return nil, 0, err
 	}
+	return l, l.Addr().(*net.TCPAddr).Port, nil
+}
+
+func forwardTrouble(s *Settings, err error) error {
+	if !strings.Contains(err.Error(), "denied") {
+		return err
+	}
+	return there("sshd there forbids port forwarding", trainyard.Errorf(trainyard.CodeForbidden,
+		"sshd of %s forbids the port forwarding by which agents reach this server; allow it for user %s there (AllowTcpForwarding, PermitListen)",
+		s.Endpoint(), s.User))
 }

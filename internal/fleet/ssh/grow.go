@@ -6,33 +6,17 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/trainyard/trainyard"
 	"github.com/trainyard/trainyard/internal/fleet"
+	"github.com/trainyard/trainyard/internal/login"
 )
 
 // Grow connects to every machine asked for, and starts an agent where none lives. What takes long, as the first copy of the program does over
 // a slow line, goes on when Grow has returned: such a machine is there, and starting.
 func (d *Driver) Grow(ctx context.Context, want []trainyard.MachineSpec) (int, error) {
-	errs := make([]error, len(want))
-	var wg sync.WaitGroup
-	for i, spec := range want {
-		wg.Go(func() {
-			if err := d.grow(ctx, spec); err != nil {
-				errs[i] = &fleet.MachineError{ID: spec.ID, Err: err}
-			}
-		})
-	}
-	wg.Wait()
-	there := 0
-	for _, err := range errs {
-		if err == nil {
-			there++
-		}
-	}
-	return there, errors.Join(errs...)
+	return fleet.GrowEach(want, func(spec trainyard.MachineSpec) error { return d.grow(ctx, spec) })
 }
 
 func (d *Driver) grow(ctx context.Context, spec trainyard.MachineSpec) error {
@@ -149,7 +133,7 @@ func (m *machine) failed(ctx context.Context, err error) error {
 	if running { // an agent was there when we last saw it
 		return err
 	}
-	return errors.Join(err, m.rest(trainyard.MachineDead, troubleOf(err).short))
+	return errors.Join(err, m.rest(trainyard.MachineDead, troubleOf(err).Short))
 }
 
 // use takes what the spec says for what is true from now on.
@@ -165,7 +149,7 @@ func (m *machine) use(spec trainyard.MachineSpec, s *Settings) error {
 		m.mu.Lock()
 		m.access, m.retry = s, time.Time{}
 		if elsewhere {
-			m.line, m.cut = nil, trouble{}
+			m.line, m.cut = nil, login.Trouble{}
 		}
 		m.mu.Unlock()
 		if elsewhere && l != nil {
@@ -193,7 +177,7 @@ func (m *machine) install(ctx context.Context, l *line, spec trainyard.MachineSp
 	if err != nil {
 		return err
 	}
-	home, err := m.d.alone(ctx, "home of "+s.String()) // programs are shared by the machines there
+	home, err := m.d.turns.Alone(ctx, "home of "+s.String()) // programs are shared by the machines there
 	if err != nil {
 		return err
 	}

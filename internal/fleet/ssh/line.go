@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/crypto/ssh"
+
+	"github.com/trainyard/trainyard/internal/login"
 )
 
 // line is a connection to a machine, and the way home through it.
@@ -27,6 +29,7 @@ const (
 	portTries = 20 // sshd may need a moment to let go of the port of a connection that has ended
 	portPause = 250 * time.Millisecond
 	firstByte = 30 * time.Second
+	homeTime  = 10 * time.Second // to connect to the server
 )
 
 // open makes a line of a fresh connection. It listens at the port wanted, or at another if that one is taken; 0 wants any.
@@ -74,7 +77,7 @@ func (l *line) serve(ctx context.Context, home string, alive time.Duration, ende
 			})
 		}
 	})
-	err := stay(ctx, l.client, alive)
+	err := login.Stay(ctx, l.client, alive)
 	l.way.Close()
 	return err
 }
@@ -92,7 +95,7 @@ func pipe(ctx context.Context, in net.Conn, home string) {
 	if err != nil || first[0] != handshake {
 		return
 	}
-	out, err := (&net.Dialer{Timeout: dialTime}).DialContext(ctx, "tcp", home)
+	out, err := (&net.Dialer{Timeout: homeTime}).DialContext(ctx, "tcp", home)
 	if err != nil {
 		return // the agent comes back for as long as it takes
 	}

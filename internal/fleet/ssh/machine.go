@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/login"
 )
 
 // machine is one computer that we want, or have not left yet. A goroutine keeps the connection to it and looks at it now and then.
@@ -22,12 +23,12 @@ type machine struct {
 
 	mu      sync.Mutex // for what follows; nobody is called while it is held
 	rec     record
-	access  *Settings // nil: not known
-	line    *line     // nil: not connected
-	cut     trouble   // why not
-	since   time.Time // for how long not
-	retry   time.Time // not before then, with the same settings
-	doing   string    // of growing, for people
+	access  *Settings     // nil: not known
+	line    *line         // nil: not connected
+	cut     login.Trouble // why not
+	since   time.Time     // for how long not
+	retry   time.Time     // not before then, with the same settings
+	doing   string        // of growing, for people
 	growing *growing
 	back    string // good news to be told until stale
 	stale   time.Time
@@ -52,7 +53,7 @@ func (m *machine) keep() {
 			if err == nil {
 				tries = 0
 			} else {
-				wait = patienceFor(troubleOf(err).kind, tries)
+				wait = patienceFor(troubleOf(err).Kind, tries)
 			}
 		}
 		timer := time.NewTimer(wait)
@@ -72,9 +73,9 @@ func (m *machine) keep() {
 
 // patienceFor is how long to wait between tries to connect, shortened by chance so that many machines do not come back as one. A machine that
 // refuses us is not asked often: some lock out who fails too often.
-func patienceFor(kind troubleKind, tries int) time.Duration {
+func patienceFor(kind login.Kind, tries int) time.Duration {
 	d := min(time.Second<<min(tries-1, 10), 30*time.Second)
-	if kind == troubleAccess {
+	if kind == login.Access {
 		d = refusedPause
 	}
 	return d/2 + rand.N(d/2)
@@ -98,7 +99,7 @@ func (m *machine) poke() {
 
 // turn waits until nobody else works on the machine.
 func (m *machine) turn(ctx context.Context) (done func(), err error) {
-	done, err = m.d.alone(ctx, m.name)
+	done, err = m.d.turns.Alone(ctx, m.name)
 	if err == nil && m.ctx.Err() != nil {
 		done()
 		err = errors.New("the machine is gone, or the fleet closed")
@@ -141,8 +142,8 @@ func (m *machine) reach(ctx context.Context) (*line, error) {
 		}
 	}
 	if s == nil {
-		return nil, trouble{troubleAccess, "how to log in there is not known",
-			trainyard.Conflict("how to log in to the machine is not known here any more; attach it again")}
+		return nil, login.Trouble{Kind: login.Access, Short: "how to log in there is not known",
+			Err: trainyard.Conflict("how to log in to the machine is not known here any more; attach it again")}
 	}
 	if time.Now().Before(retry) {
 		return nil, cut
@@ -155,7 +156,7 @@ func (m *machine) reach(ctx context.Context) (*line, error) {
 		return nil, err
 	}
 	m.mu.Lock()
-	m.line, m.cut, m.retry = l, trouble{}, time.Time{}
+	m.line, m.cut, m.retry = l, login.Trouble{}, time.Time{}
 	m.mu.Unlock()
 	if !m.d.spawn(func() { m.lost(l, l.serve(m.ctx, m.d.home, m.d.alive, m.poke)) }) {
 		l.client.Close()
@@ -171,18 +172,6 @@ func (m *machine) reach(ctx context.Context) (*line, error) {
 	return l, nil
 }
 
-func (m *machine) connect(ctx context.Context, s *Settings, port int) (*line, error) {
-	c, _, err := dial(ctx, s)
-	if err != nil {
-		return nil, err
-	}
-	l, err := open(ctx, c, s, m.vars(), port)
-	if err != nil {
-		c.Close()
-	}
-	return l, err
-}
-
 // lost takes note that there is no connection, or that the one there was is gone.
 func (m *machine) lost(l *line, err error) {
 	if m.ctx.Err() != nil {
@@ -195,15 +184,15 @@ func (m *machine) lost(l *line, err error) {
 		return // there is a newer one
 	}
 	m.line = nil
-	first := m.cut.kind == noTrouble
+	first := m.cut.Kind == login.None
 	if first {
 		m.since = time.Now()
 	}
 	m.cut = t
-	switch t.kind {
-	case troubleAccess:
+	switch t.Kind {
+	case login.Access:
 		m.retry = time.Now().Add(refusedPause)
-	case troubleHostKey:
+	case login.HostKey:
 		m.retry = time.Now().Add(10 * time.Second)
 	}
 	id := m.rec.ID
@@ -289,13 +278,13 @@ func (m *machine) describe() trainyard.Machine {
 	switch {
 	case m.growing != nil && out.State != trainyard.MachineRunning:
 		out.State, out.Note = trainyard.MachineStarting, m.doing
-	case m.line == nil && m.cut.kind == troubleNetwork:
-		out.Note = fmt.Sprintf("cut off since %s: %s", clock(m.since, now), m.cut.short)
+	case m.line == nil && m.cut.Kind == login.Network:
+		out.Note = fmt.Sprintf("cut off since %s: %s", clock(m.since, now), m.cut.Short)
 		if out.State == trainyard.MachineRunning {
 			out.Note += "; tasks there go on"
 		}
-	case m.line == nil && m.cut.kind != noTrouble: // only somebody can mend that; as a dead machine it is asked for again, with what was mended
-		out.State, out.Note = trainyard.MachineDead, m.cut.short
+	case m.line == nil && m.cut.Kind != login.None: // only somebody can mend that; as a dead machine it is asked for again, with what was mended
+		out.State, out.Note = trainyard.MachineDead, m.cut.Short
 	case m.line == nil && out.State == trainyard.MachineRunning:
 		out.Note = "connecting"
 	case out.State == trainyard.MachineRunning && now.Before(m.stale):

@@ -3,13 +3,13 @@ package ssh
 import (
 	"context"
 	"fmt"
-	"net"
 	"strconv"
 	"strings"
 
 	"golang.org/x/crypto/ssh"
 
 	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/login"
 )
 
 // Found is what Probe saw of a machine.
@@ -35,7 +35,7 @@ func Probe(ctx context.Context, s Settings) (Found, error) {
 	if err := s.Validate(); err != nil {
 		return Found{}, err
 	}
-	c, key, err := dial(ctx, &s)
+	c, key, err := login.Dial(ctx, &s)
 	if err != nil {
 		return Found{}, err
 	}
@@ -55,8 +55,8 @@ func Probe(ctx context.Context, s Settings) (Found, error) {
 	f.MemoryMB = kibToMB(a.first("memory"))
 	f.FreeMB, f.GPUs, f.Python = kibToMB(a.first("free")), a["gpu"], a.first("version")
 	if f.FreeMB < leastFreeMB && a.first("free") != "" {
-		return Found{}, trouble{troubleThere, "no room on its disk", trainyard.Conflict(
-			"only %d MiB are free in %s of %s; %d MiB are the least for the program and its tasks: free some space there", f.FreeMB, f.Home, s, leastFreeMB)}
+		return Found{}, there("no room on its disk", trainyard.Conflict(
+			"only %d MiB are free in %s of %s; %d MiB are the least for the program and its tasks: free some space there", f.FreeMB, f.Home, s, leastFreeMB))
 	}
 	if f.Python == "" {
 		f.Notes = append(f.Notes, noPython)
@@ -85,26 +85,8 @@ func system(s *Settings, a answer) (goos, arch string, err error) {
 		arch = "arm64"
 	}
 	if goos != "linux" || arch == "" {
-		return "", "", trouble{troubleThere, fmt.Sprintf("%s on %s is not supported", a.first("os"), machine), trainyard.Errorf(trainyard.CodeUnsupported,
-			"%s runs %s on %s; machines can be Linux on x86_64 or aarch64", s.endpoint(), a.first("os"), machine)}
+		return "", "", there(fmt.Sprintf("%s on %s is not supported", a.first("os"), machine), trainyard.Errorf(trainyard.CodeUnsupported,
+			"%s runs %s on %s; machines can be Linux on x86_64 or aarch64", s.Endpoint(), a.first("os"), machine))
 	}
 	return goos, arch, nil
-}
-
-// listen has sshd listen on loopback, at a port of its choice for 0.
-func listen(c *ssh.Client, port int) (net.Listener, int, error) {
-	l, err := c.ListenTCP(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: port})
-	if err != nil {
-		return nil, 0, err
-	}
-	return l, l.Addr().(*net.TCPAddr).Port, nil
-}
-
-func forwardTrouble(s *Settings, err error) error {
-	if !strings.Contains(err.Error(), "denied") {
-		return err
-	}
-	return trouble{troubleThere, "sshd there forbids port forwarding", trainyard.Errorf(trainyard.CodeForbidden,
-		"sshd of %s forbids the port forwarding by which agents reach this server; allow it for user %s there (AllowTcpForwarding, PermitListen)",
-		s.endpoint(), s.User)}
 }

@@ -35,8 +35,8 @@ func (d *Driver) program(goos, arch string) (program, error) {
 	}
 	f, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) && path != d.env.Binary {
-		return program{}, trouble{troubleThere, "no program for " + goos + "-" + arch, trainyard.NotFound(
-			"the machine needs the program for %s-%s, and there is no %s: build it with \"make cross\" and put it there", goos, arch, path)}
+		return program{}, there("no program for "+goos+"-"+arch, trainyard.NotFound(
+			"the machine needs the program for %s-%s, and there is no %s: build it with \"make cross\" and put it there", goos, arch, path))
 	}
 	if err != nil {
 		return program{}, fmt.Errorf("open the program for machines: %w", err)

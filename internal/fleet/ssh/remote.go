@@ -160,7 +160,7 @@ func thereTrouble(s *Settings, free string, err error) error {
 		return err
 	}
 	say := func(short string, code trainyard.ErrorCode, format string, args ...any) error {
-		return trouble{troubleThere, short, trainyard.Errorf(code, format, args...)}
+		return there(short, trainyard.Errorf(code, format, args...))
 	}
 	switch {
 	case e.full():
@@ -171,7 +171,7 @@ func thereTrouble(s *Settings, free string, err error) error {
 		return say("no room on its disk", trainyard.CodeConflict, "no room on the disk of %s%s: cannot %s: %s; free some space there", s, left, e.doing, e.said)
 	case e.doing == "":
 		return say("the login shell there does not run scripts", trainyard.CodeInvalid,
-			"user %s at %s logs in but cannot run commands: %s; give that user a usual login shell", s.User, s.endpoint(), e.said)
+			"user %s at %s logs in but cannot run commands: %s; give that user a usual login shell", s.User, s.Endpoint(), e.said)
 	case e.doing == "run a program in the home folder":
 		return say("programs cannot be run from the home folder", trainyard.CodeInvalid,
 			"programs cannot be run from the home folder of %s (%s): its file system may be mounted noexec; use a user with another home", s, e.said)

@@ -4,30 +4,15 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"log/slog"
-	"net"
-	"net/netip"
-	"slices"
-	"strconv"
 	"strings"
 
-	"golang.org/x/crypto/ssh"
-
 	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/login"
 )
 
-// Settings is how to log in to a machine: what MachineSpec.Settings holds for this fleet. It never shows its secrets when it is printed or
-// logged; only JSON has them.
-type Settings struct {
-	Address    string `json:"address"`              // host name, IPv4 or IPv6 address
-	Port       int    `json:"port,omitempty"`       // 0 is 22
-	User       string `json:"user"`                 // agents and tasks run as that user
-	Password   string `json:"password,omitempty"`   // secret
-	PrivateKey string `json:"privateKey,omitempty"` // secret; PEM or OpenSSH format
-	PublicKey  string `json:"publicKey,omitempty"`  // that of PrivateKey, or a certificate for it; authorized_keys format. May be left out
-	Passphrase string `json:"passphrase,omitempty"` // secret; of PrivateKey
-	HostKey    string `json:"hostKey,omitempty"`    // the only one that is believed; authorized_keys format. Empty for Probe alone
-}
+// Settings is how to log in to a machine: what MachineSpec.Settings holds for this fleet. Agents and tasks run as its user. The host key may
+// be left out for Probe alone.
+type Settings = login.Settings
 
 // ParseSettings reads Settings, and says what is wrong with them.
 func ParseSettings(data []byte) (*Settings, error) {
@@ -50,144 +35,3 @@ func jsonError(err error) string {
 	}
 	return "it cannot be read"
 }
-
-// Validate says what is missing or cannot be.
-func (s *Settings) Validate() error {
-	switch {
-	case s.Address == "":
-		return trainyard.Invalid("a machine needs an address: a host name or an IP address")
-	case !validAddress(s.Address):
-		return trainyard.Invalid("%q is not a host name or an IP address; the user and the port are settings of their own", s.Address)
-	case s.Port < 0 || s.Port > 65535:
-		return trainyard.Invalid("port %d of machine %s does not exist; sshd usually listens on 22", s.Port, s.Address)
-	case s.User == "" || strings.ContainsAny(s.User, "\x00\r\n"):
-		return trainyard.Invalid("machine %s needs the name of a user to log in as", s.Address)
-	case s.Password == "" && s.PrivateKey == "":
-		return trainyard.Invalid("machine %s needs a password or a private key to log in with", s.Address)
-	}
-	if s.HostKey != "" {
-		if _, err := s.hostKey(); err != nil {
-			return err
-		}
-	}
-	if s.PrivateKey != "" {
-		if _, err := s.signer(); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func validAddress(a string) bool {
-	if _, err := netip.ParseAddr(a); err == nil {
-		return true
-	}
-	return len(a) <= 253 && !strings.ContainsFunc(a, func(r rune) bool {
-		return r <= ' ' || r == 0x7f || strings.ContainsRune(`@/:[]'"\%`, r)
-	})
-}
-
-// hostKey is the pinned key of the machine.
-func (s *Settings) hostKey() (ssh.PublicKey, error) {
-	key, _, _, _, err := ssh.ParseAuthorizedKey([]byte(s.HostKey))
-	if err != nil {
-		return nil, trainyard.Invalid("the host key of machine %s is not in the format of authorized_keys (ssh-ed25519 AAAA…): %v", s.Address, err)
-	}
-	return key, nil
-}
-
-// signer is the private key, with its certificate if PublicKey is one.
-func (s *Settings) signer() (ssh.Signer, error) {
-	pem := []byte(strings.TrimSpace(strings.ReplaceAll(s.PrivateKey, "\r\n", "\n")) + "\n")
-	signer, err := ssh.ParsePrivateKey(pem)
-	if _, locked := errors.AsType[*ssh.PassphraseMissingError](err); locked {
-		if s.Passphrase == "" {
-			return nil, trainyard.Invalid("the private key for machine %s is locked: give its passphrase too", s.Address)
-		}
-		if signer, err = ssh.ParsePrivateKeyWithPassphrase(pem, []byte(s.Passphrase)); err != nil {
-			return nil, trainyard.Invalid("the passphrase does not open the private key for machine %s", s.Address)
-		}
-	}
-	if err != nil {
-		return nil, trainyard.Invalid("the private key for machine %s cannot be read (%v); give the whole file, from -----BEGIN to END-----", s.Address, err)
-	}
-	if s.PublicKey == "" {
-		return signer, nil
-	}
-	public, _, _, _, err := ssh.ParseAuthorizedKey([]byte(s.PublicKey))
-	if err != nil {
-		return nil, trainyard.Invalid("the public key for machine %s is not in the format of authorized_keys (ssh-ed25519 AAAA…): %v", s.Address, err)
-	}
-	if cert, ok := public.(*ssh.Certificate); ok {
-		if signer, err = ssh.NewCertSigner(cert, signer); err != nil {
-			return nil, trainyard.Invalid("the certificate for machine %s is not of the private key that is with it", s.Address)
-		}
-		return signer, nil
-	}
-	if !bytes.Equal(public.Marshal(), signer.PublicKey().Marshal()) {
-		return nil, trainyard.Invalid("the public key for machine %s (%s) is not that of the private key that is with it (%s); leave it out or give the right one",
-			s.Address, ssh.FingerprintSHA256(public), ssh.FingerprintSHA256(signer.PublicKey()))
-	}
-	return signer, nil
-}
-
-// auth is what to log in with: the key first.
-func (s *Settings) auth() ([]ssh.AuthMethod, error) {
-	var out []ssh.AuthMethod
-	if s.PrivateKey != "" {
-		signer, err := s.signer()
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, ssh.PublicKeys(signer))
-	}
-	if s.Password != "" {
-		answer := func(_, _ string, questions []string, echos []bool) ([]string, error) {
-			answers := make([]string, len(questions))
-			for i := range questions {
-				if !echos[i] { // what is not shown while it is typed is the password
-					answers[i] = s.Password
-				}
-			}
-			return answers, nil
-		}
-		out = append(out, ssh.Password(s.Password), ssh.KeyboardInteractive(answer))
-	}
-	return out, nil
-}
-
-// hostKeyAlgorithms asks for the kind of key that is pinned first, so that a machine with several keys shows that one.
-func hostKeyAlgorithms(pinned ssh.PublicKey) []string {
-	first := []string{ssh.KeyAlgoED25519, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521, ssh.KeyAlgoRSASHA512, ssh.KeyAlgoRSASHA256}
-	var out []string
-	if pinned != nil {
-		out = []string{pinned.Type()}
-		if pinned.Type() == ssh.KeyAlgoRSA {
-			out = []string{ssh.KeyAlgoRSASHA512, ssh.KeyAlgoRSASHA256}
-		}
-	}
-	for _, a := range first {
-		if !slices.Contains(out, a) {
-			out = append(out, a)
-		}
-	}
-	return out
-}
-
-// endpoint is what to dial.
-func (s *Settings) endpoint() string {
-	port := s.Port
-	if port == 0 {
-		port = 22
-	}
-	return net.JoinHostPort(s.Address, strconv.Itoa(port))
-}
-
-// String is user and place, without any secret.
-func (s Settings) String() string { return s.User + "@" + s.endpoint() }
-
-// GoString is String.
-func (s Settings) GoString() string { return s.String() }
-
-// LogValue is String.
-func (s Settings) LogValue() slog.Value { return slog.StringValue(s.String()) }

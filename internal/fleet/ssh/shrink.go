@@ -2,9 +2,7 @@ package ssh
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"sync"
 
 	"github.com/trainyard/trainyard"
 	"github.com/trainyard/trainyard/internal/fleet"
@@ -13,23 +11,7 @@ import (
 // Shrink ends agents and all that ran under them, and clears away what is ours on the machines. A machine that cannot be reached is not gone:
 // the error says why, and it stays on the list until it could be cleared.
 func (d *Driver) Shrink(ctx context.Context, ids []trainyard.NodeID) ([]trainyard.NodeID, error) {
-	errs := make([]error, len(ids))
-	var wg sync.WaitGroup
-	for i, id := range ids {
-		wg.Go(func() {
-			if err := d.shrink(ctx, id); err != nil {
-				errs[i] = &fleet.MachineError{ID: id, Err: err}
-			}
-		})
-	}
-	wg.Wait()
-	var stopped []trainyard.NodeID
-	for i, id := range ids {
-		if errs[i] == nil {
-			stopped = append(stopped, id)
-		}
-	}
-	return stopped, errors.Join(errs...)
+	return fleet.ShrinkEach(ids, func(id trainyard.NodeID) error { return d.shrink(ctx, id) })
 }
 
 func (d *Driver) shrink(ctx context.Context, id trainyard.NodeID) error {
@@ -75,7 +57,7 @@ func (m *machine) empty(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	home, err := m.d.alone(ctx, "home of "+s.String())
+	home, err := m.d.turns.Alone(ctx, "home of "+s.String())
 	if err != nil {
 		return err
 	}

@@ -40,6 +40,7 @@ import (
 
 	"github.com/trainyard/trainyard"
 	"github.com/trainyard/trainyard/internal/fleet"
+	"github.com/trainyard/trainyard/internal/login"
 )
 
 // Kind is the entry for the list of fleets.
@@ -67,7 +68,6 @@ func (c *Config) Validate() error {
 
 const (
 	usualLook     = 10 * time.Second
-	usualAlive    = 10 * time.Second
 	usualPatience = 20 * time.Second
 )
 
@@ -93,8 +93,8 @@ func (c *Config) Open(_ context.Context, env fleet.Env) (fleet.Driver, error) {
 }
 
 func newDriver(c *Config, env fleet.Env) (*Driver, error) {
-	d := &Driver{env: env, log: env.Log, look: cmp.Or(c.look, usualLook), alive: cmp.Or(c.alive, usualAlive), patience: cmp.Or(c.patience, usualPatience),
-		changed: make(chan struct{}, 1), machines: map[string]*machine{}, busy: map[string]chan struct{}{}}
+	d := &Driver{env: env, log: env.Log, look: cmp.Or(c.look, usualLook), alive: cmp.Or(c.alive, login.Alive), patience: cmp.Or(c.patience, usualPatience),
+		changed: make(chan struct{}, 1), machines: map[string]*machine{}}
 	if d.log == nil {
 		d.log = slog.New(slog.DiscardHandler)
 	}
@@ -156,11 +156,11 @@ type Driver struct {
 	ctx      context.Context // of what goes on between calls; done when the driver is closed
 	stop     context.CancelFunc
 	work     sync.WaitGroup
-	damaged  []error // records that cannot be read
+	turns    fleet.Turns // by machine, and by home folder there
+	damaged  []error     // records that cannot be read
 
 	mu       sync.Mutex
-	machines map[string]*machine      // by name
-	busy     map[string]chan struct{} // see alone
+	machines map[string]*machine // by name
 }
 
 var _ fleet.Driver = (*Driver)(nil)
@@ -244,7 +244,7 @@ func (d *Driver) load(name string) error {
 	}
 	m := d.newMachine(name, r)
 	if m.access, err = d.readAccess(name); err != nil {
-		m.cut = trouble{troubleAccess, "how to log in there cannot be read here: " + err.Error(), err}
+		m.cut = login.Trouble{Kind: login.Access, Short: "how to log in there cannot be read here: " + err.Error(), Err: err}
 		m.since = time.Now()
 		d.log.Warn("read how to log in to a machine", "node", r.ID, "err", err)
 	}
@@ -289,29 +289,4 @@ func (d *Driver) forget(m *machine) error {
 		d.log.Warn("clear away a machine's folder", "dir", dir, "err", err)
 	}
 	return nil
-}
-
-// alone waits until nobody else works on what key names, and keeps others out until done is called.
-func (d *Driver) alone(ctx context.Context, key string) (done func(), err error) {
-	for {
-		d.mu.Lock()
-		other, taken := d.busy[key]
-		if !taken {
-			mine := make(chan struct{})
-			d.busy[key] = mine
-			d.mu.Unlock()
-			return func() {
-				d.mu.Lock()
-				defer d.mu.Unlock()
-				delete(d.busy, key)
-				close(mine)
-			}, nil
-		}
-		d.mu.Unlock()
-		select {
-		case <-other:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
 }

@@ -1,130 +1,27 @@
 package ssh
 
 import (
-	"context"
 	"errors"
-	"fmt"
-	"net"
-	"os"
-	"strings"
-	"syscall"
 	"time"
 
-	"golang.org/x/crypto/ssh"
-
 	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/login"
 )
-
-// troubleKind says what may help.
-type troubleKind int
-
-const (
-	noTrouble      troubleKind = iota
-	troubleNetwork             // time
-	troubleHostKey             // a person, who looks why the key changed
-	troubleAccess              // other settings
-	troubleThere               // something on the machine
-)
-
-// trouble is why a machine cannot be worked with. It is an error whose text is for users.
-type trouble struct {
-	kind  troubleKind
-	short string // a few words, for notes
-	err   error
-}
-
-func (t trouble) Error() string { return t.err.Error() }
-func (t trouble) Unwrap() error { return t.err }
 
 // troubleOf is what err says; what is not a trouble is one with the network.
-func troubleOf(err error) trouble {
-	if t, ok := errors.AsType[trouble](err); ok {
+func troubleOf(err error) login.Trouble {
+	if t, ok := errors.AsType[login.Trouble](err); ok {
 		return t
 	}
-	short := err.Error()
 	if e, ok := errors.AsType[*trainyard.Error](err); ok {
-		return trouble{kind: troubleAccess, short: e.Message, err: err}
+		return login.Trouble{Kind: login.Access, Short: e.Message, Err: err}
 	}
-	return trouble{kind: troubleNetwork, short: short, err: err}
+	return login.Trouble{Kind: login.Network, Short: err.Error(), Err: err}
 }
 
-// dialTrouble puts in words why nothing answers.
-func dialTrouble(s *Settings, err error) error {
-	where := s.endpoint()
-	say := func(short, format string, args ...any) error {
-		return trouble{troubleNetwork, short, trainyard.Errorf(trainyard.CodeBusy, format, args...)}
-	}
-	var dns *net.DNSError
-	var timeout net.Error
-	switch {
-	case errors.Is(err, context.Canceled):
-		return err
-	case errors.As(err, &dns):
-		return say("no computer of that name is known", "no computer is known by the name %s; check the address and this server's DNS", s.Address)
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return say("connection refused", "%s refuses connections; check that sshd runs there, and on that port", where)
-	case errors.Is(err, syscall.EHOSTUNREACH):
-		return say("no route to host", "%s cannot be reached: no route to host; check that it is switched on and in this network", where)
-	case errors.Is(err, syscall.ENETUNREACH):
-		return say("network is unreachable", "%s cannot be reached: this server has no network that leads there", where)
-	case errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
-		return say("no answer", "%s does not answer within %s; check the address, and that no firewall is in between", where, dialTime)
-	}
-	return say(err.Error(), "%s cannot be reached: %v", where, err)
-}
-
-// handshakeTrouble puts in words why whoever answers does not let us in.
-func handshakeTrouble(s *Settings, err error) error {
-	if t, ok := errors.AsType[trouble](err); ok {
-		return t
-	}
-	text := err.Error()
-	switch {
-	case strings.Contains(text, "unable to authenticate"), strings.Contains(text, "unexpected message type 51"): // 51 is a plain no to a question
-		return refused(s, text)
-	case strings.Contains(text, "no common algorithm"):
-		return trouble{troubleThere, "no common algorithm", trainyard.Errorf(trainyard.CodeUnsupported,
-			"sshd of %s knows no way of encryption that this server accepts (%v); update it", s.endpoint(), err)}
-	case strings.Contains(text, "overflow reading version"), strings.Contains(text, "invalid packet length"):
-		return trouble{troubleAccess, "what answers is not sshd", trainyard.Invalid("what answers at %s is not sshd; check the port", s.endpoint())}
-	case errors.Is(err, os.ErrDeadlineExceeded), strings.Contains(text, "i/o timeout"):
-		return trouble{troubleNetwork, "no answer", trainyard.Errorf(trainyard.CodeBusy,
-			"%s accepts connections and says nothing for %s; check that it is sshd and not overloaded", s.endpoint(), handshakeTime)}
-	}
-	return trouble{troubleNetwork, "it hung up", trainyard.Errorf(trainyard.CodeBusy,
-		"%s hung up before anyone could log in (%s); its sshd may be busy (MaxStartups) or refuse this server's address",
-		s.endpoint(), strings.TrimPrefix(text, "ssh: handshake failed: "))}
-}
-
-// refused says that the user is not let in, and with what.
-func refused(s *Settings, text string) error {
-	var with, do []string
-	if s.PrivateKey != "" {
-		key := "this key"
-		if signer, err := s.signer(); err == nil {
-			key = "the key " + ssh.FingerprintSHA256(signer.PublicKey())
-		}
-		with, do = append(with, key), append(do, "add the public key to ~"+s.User+"/.ssh/authorized_keys there")
-	}
-	if s.Password != "" {
-		with = append(with, "this password")
-		if strings.Contains(text, "attempted methods") && !strings.Contains(text, "password") && !strings.Contains(text, "keyboard-interactive") {
-			do = append(do, "use a key, because sshd there accepts no passwords")
-		} else {
-			do = append(do, "check the password")
-		}
-	}
-	return trouble{troubleAccess, "user " + s.User + " is refused", trainyard.Errorf(trainyard.CodeForbidden,
-		"%s does not let user %s in with %s; check the user name, or %s", s.endpoint(), s.User, strings.Join(with, " or "), strings.Join(do, ", or "))}
-}
-
-// changedHostKey says that somebody else may be at the address.
-func changedHostKey(s *Settings, pinned, now ssh.PublicKey) error {
-	return trouble{troubleHostKey, fmt.Sprintf("host key changed: it was %s and is %s", ssh.FingerprintSHA256(pinned), ssh.FingerprintSHA256(now)),
-		trainyard.Errorf(trainyard.CodeForbidden,
-			"the host key of %s changed: it was %s (%s) when the machine was attached and is %s (%s) now. Nothing was sent to it. "+
-				"If the machine was installed anew, attach it again; if not, somebody may be in between: ask who runs it",
-			s.endpoint(), ssh.FingerprintSHA256(pinned), pinned.Type(), ssh.FingerprintSHA256(now), now.Type())}
+// there is trouble with something on the machine; short is for notes.
+func there(short string, err error) error {
+	return login.Trouble{Kind: login.There, Short: short, Err: err}
 }
 
 // clock is a time for a note.

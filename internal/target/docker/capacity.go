@@ -1,19 +1,10 @@
 package docker
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"os/exec"
-	"strings"
-	"sync"
-	"time"
 
 	"github.com/trainyard/trainyard"
 )
-
-// gpuPatience bounds how long a GPU driver may take to say what there is.
-const gpuPatience = 2 * time.Second
 
 // Capacity is what the node's limit says, within what the engine has.
 func (d *Driver) Capacity(ctx context.Context) (trainyard.Resources, error) {
@@ -40,34 +31,5 @@ func (d *Driver) gpuTotal(ctx context.Context) int {
 	if d.env.Limit.GPUs > 0 {
 		return d.env.Limit.GPUs
 	}
-	return d.gpus.count(ctx)
-}
-
-// gpuCount asks nvidia-smi once.
-type gpuCount struct {
-	once sync.Once
-	n    int
-}
-
-func (g *gpuCount) count(ctx context.Context) int {
-	g.once.Do(func() {
-		path, err := exec.LookPath("nvidia-smi")
-		if err != nil {
-			return
-		}
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), gpuPatience)
-		defer cancel()
-		cmd := exec.CommandContext(ctx, path, "-L")
-		cmd.WaitDelay = 100 * time.Millisecond
-		out, err := cmd.Output()
-		if err != nil {
-			return
-		}
-		for s := bufio.NewScanner(bytes.NewReader(out)); s.Scan(); {
-			if strings.HasPrefix(s.Text(), "GPU ") { // "GPU 0: NVIDIA H200 (UUID: GPU-…)"; the MIG slices below it are indented
-				g.n++
-			}
-		}
-	})
-	return g.n
+	return d.gpus.Count(ctx)
 }

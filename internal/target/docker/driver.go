@@ -22,7 +22,7 @@ type Driver struct {
 	env    target.Env
 	engine *engine
 	lock   io.Closer
-	gpus   gpuCount
+	gpus   target.GPUs
 	step   func(string)
 	builds builds
 
@@ -142,12 +142,12 @@ func (d *Driver) adopt() error {
 			continue
 		}
 		t := newTask(e.Name())
-		ok, err := readJSON(d.path(t, taskFile), &t.rec)
+		ok, err := target.ReadJSON(d.path(t, taskFile), &t.rec)
 		if err != nil {
 			return fmt.Errorf("adopt task in %s: %w", e.Name(), err)
 		}
 		if !ok || t.rec.ID.Dir() != t.dir { // its agent died before it could ask for a container
-			if err := removeAll(d.path(t, "")); err != nil {
+			if err := target.RemoveAll(d.path(t, "")); err != nil {
 				return fmt.Errorf("adopt task in %s: %w", e.Name(), err)
 			}
 			continue
@@ -168,13 +168,13 @@ func (d *Driver) recall(t *task) error {
 		t.hold, _ = target.HoldPort(t.rec.Port) // if another holds it, the replica listens there all the same
 	}
 	var stop stopRecord
-	if ok, err := readJSON(d.path(t, stopFile), &stop); err != nil {
+	if ok, err := target.ReadJSON(d.path(t, stopFile), &stop); err != nil {
 		return err
 	} else if ok {
 		t.stop = &stop
 	}
 	var end ending
-	if ok, err := readJSON(d.path(t, endFile), &end); err != nil {
+	if ok, err := target.ReadJSON(d.path(t, endFile), &end); err != nil {
 		return err
 	} else if ok {
 		t.end, t.began, t.started = &end, true, end.Started

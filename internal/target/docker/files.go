@@ -3,53 +3,15 @@ package docker
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strconv"
 	"time"
 
 	"github.com/trainyard/trainyard"
 )
-
-// writeJSON writes v in one write, over what was there.
-func writeJSON(path string, v any) error {
-	data, err := json.Marshal(v)
-	if err != nil {
-		return fmt.Errorf("encode %s: %w", filepath.Base(path), err)
-	}
-	return os.WriteFile(path, data, 0o600)
-}
-
-// readJSON reads v; ok is false if the file is not there or was not written whole.
-func readJSON(path string, v any) (ok bool, err error) {
-	data, err := os.ReadFile(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	return json.Unmarshal(data, v) == nil, nil
-}
-
-// removeAll is os.RemoveAll that also takes away what a task has locked against its own user.
-func removeAll(dir string) error {
-	err := os.RemoveAll(dir)
-	if err == nil {
-		return nil
-	}
-	_ = filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
-		if e != nil && e.IsDir() {
-			_ = os.Chmod(path, 0o700)
-		}
-		return nil
-	})
-	return os.RemoveAll(dir)
-}
 
 // openBox opens a file that the task could have put anything in place of: only a plain file in its own folder is one.
 func (d *Driver) openBox(id trainyard.TaskID, name string) (*os.File, os.FileInfo, error) {

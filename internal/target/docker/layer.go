@@ -17,6 +17,7 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/target"
 )
 
 //go:embed layer.sh
@@ -57,7 +58,7 @@ func (d *Driver) layer(ctx context.Context, e trainyard.EnvironmentPlan, r resol
 		err = os.Rename(temp, final)
 	}
 	if err != nil {
-		return "", errors.Join(err, removeAll(temp))
+		return "", errors.Join(err, target.RemoveAll(temp))
 	}
 	return final, nil
 }
@@ -168,7 +169,7 @@ func (d *Driver) sweepLayers() {
 		if err != nil || !strings.HasPrefix(e.Name(), layerNew) && time.Since(info.ModTime()) < layerIdle {
 			continue
 		}
-		if err := removeAll(filepath.Join(dir, e.Name())); err != nil {
+		if err := target.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
 			d.env.Log.Warn("remove unused layer", "layer", e.Name(), "err", err)
 		}
 	}

@@ -219,7 +219,7 @@ func nobody(t *testing.T, c Config, dir string) {
 	if err := d.Remove(t.Context(), task.ID); err != nil {
 		t.Errorf("remove: %v", err)
 	}
-	if err := removeAll(filepath.Join(task.Run.Dir, "a")); err != nil {
+	if err := target.RemoveAll(filepath.Join(task.Run.Dir, "a")); err != nil {
 		t.Errorf("what it wrote cannot be removed: %v", err)
 	}
 }

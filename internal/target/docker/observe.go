@@ -15,6 +15,7 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/target"
 )
 
 // trust is how long the engine's events are relied on without a list of what there is: the engine may drop some for a slow reader.
@@ -168,7 +169,7 @@ func (d *Driver) conclude(t *task, s *container.State) error {
 	d.mu.Lock()
 	end := judge(t, st, s)
 	d.mu.Unlock()
-	if err := writeJSON(d.path(t, endFile), end); err != nil {
+	if err := target.WriteJSON(d.path(t, endFile), end); err != nil {
 		return fmt.Errorf("write down how it ended: %w", err)
 	}
 	d.mu.Lock()
@@ -209,7 +210,7 @@ func judge(t *task, st status, s *container.State) ending {
 	case st.ended && st.code == 0:
 		r.Class = trainyard.ClassOK
 	case oom:
-		r.Class, r.Message = trainyard.ClassOutOfMemory, outOfMemory(r)
+		r.Class, r.Message = trainyard.ClassOutOfMemory, target.OutOfMemory(r)
 	case st.ended:
 		r.Class, r.Message = trainyard.ClassUser, exitMessage(st.code)
 	case s == nil:
@@ -220,14 +221,6 @@ func judge(t *task, st status, s *container.State) ending {
 			strings.TrimSuffix(exitMessage(r.ExitCode)+"; "+s.Error, "; "))
 	}
 	return ending{Started: t.started, At: at, Result: r}
-}
-
-func outOfMemory(r trainyard.Result) string {
-	if r.LimitMB == 0 {
-		return fmt.Sprintf("ran out of memory (peak %d MB)", r.PeakMB)
-	}
-	return fmt.Sprintf("used all of its limit of %d MB of memory (peak %d MB) and was ended by the system; "+
-		"ask for a larger VM size, or use less memory at once", r.LimitMB, r.PeakMB)
 }
 
 // exitMessage puts an exit code into words; codes above 128 are how shells tell of signals.

@@ -15,6 +15,7 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/target"
 )
 
 const (
@@ -104,7 +105,7 @@ func (d *Driver) resolve(t trainyard.Task) (resolved, error) {
 		return resolved{Name: d.cfg.Image, Ref: d.cfg.Image}, nil
 	}
 	var r resolved
-	ok, err := readJSON(d.preparedPath(t.Environment.Hash), &r)
+	ok, err := target.ReadJSON(d.preparedPath(t.Environment.Hash), &r)
 	if err != nil {
 		return resolved{}, err
 	}
@@ -127,7 +128,7 @@ func (d *Driver) note(hash string, r resolved) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	if err := writeJSON(path+".new", r); err != nil {
+	if err := target.WriteJSON(path+".new", r); err != nil {
 		return err
 	}
 	return os.Rename(path+".new", path)

@@ -17,6 +17,7 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/target"
 )
 
 const (
@@ -154,7 +155,7 @@ func logins() map[string]registry.AuthConfig {
 	var file struct {
 		Auths map[string]registry.AuthConfig `json:"auths"`
 	}
-	if ok, err := readJSON(filepath.Join(dir, "config.json"), &file); err != nil || !ok {
+	if ok, err := target.ReadJSON(filepath.Join(dir, "config.json"), &file); err != nil || !ok {
 		return nil
 	}
 	out := map[string]registry.AuthConfig{}

@@ -14,6 +14,7 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/target"
 )
 
 //go:embed run.sh
@@ -79,14 +80,14 @@ func (d *Driver) begin(ctx context.Context, e *task, t trainyard.Task) error {
 		return err
 	}
 	if err := d.makeFolder(e, t, plan); err != nil {
-		return errors.Join(err, removeAll(d.path(e, "")))
+		return errors.Join(err, target.RemoveAll(d.path(e, "")))
 	}
 	d.at("folder")
 	if plan.gpus > 0 {
 		d.gpuMu.Lock()
 		defer d.gpuMu.Unlock()
 		if err := d.giveGPUs(ctx, plan); err != nil {
-			return errors.Join(err, removeAll(d.path(e, "")))
+			return errors.Join(err, target.RemoveAll(d.path(e, "")))
 		}
 	}
 	d.mu.Lock()
@@ -114,7 +115,7 @@ func (d *Driver) clear(ctx context.Context, t *task) (began bool, err error) {
 	if err != nil {
 		return false, engineError(err)
 	}
-	return false, removeAll(d.path(t, ""))
+	return false, target.RemoveAll(d.path(t, ""))
 }
 
 // makeFolder makes the task's folder, task.json last.
@@ -136,7 +137,7 @@ func (d *Driver) makeFolder(e *task, t trainyard.Task, p *plan) error {
 	if err := makePipe(d.box(e, pipeFile)); err != nil {
 		return fmt.Errorf("make pipe for its output: %w", err)
 	}
-	return writeJSON(d.path(e, taskFile), p.rec)
+	return target.WriteJSON(d.path(e, taskFile), p.rec)
 }
 
 // launch makes the container and starts it.
@@ -229,7 +230,7 @@ func (d *Driver) undo(ctx context.Context, e *task, p *plan, err error) error {
 	if removed != nil { // it may run: what the engine says later counts
 		return fmt.Errorf("%w (%w)", err, engineError(removed))
 	}
-	return errors.Join(p.explain(err), removeAll(d.path(e, "")))
+	return errors.Join(p.explain(err), target.RemoveAll(d.path(e, "")))
 }
 
 // at is where tests die.

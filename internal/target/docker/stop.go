@@ -9,6 +9,7 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/target"
 )
 
 // killPause is between tries to end a container whose grace is over.
@@ -29,7 +30,7 @@ func (d *Driver) Stop(ctx context.Context, id trainyard.TaskID, grace time.Durat
 	}
 	first, record := d.wantStop(t, grace)
 	if record != nil {
-		if err := writeJSON(d.path(t, stopFile), record); err != nil {
+		if err := target.WriteJSON(d.path(t, stopFile), record); err != nil {
 			d.env.Log.Warn("that the task is to stop could not be written down", "task", id, "err", err)
 		}
 	}
@@ -147,7 +148,7 @@ func (d *Driver) Remove(ctx context.Context, id trainyard.TaskID) error {
 	if err != nil {
 		err = engineError(err)
 	} else {
-		err = removeAll(d.path(t, ""))
+		err = target.RemoveAll(d.path(t, ""))
 	}
 	d.release(t, err == nil)
 	if err != nil {

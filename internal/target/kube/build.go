@@ -81,7 +81,7 @@ type plan struct {
 	shape InstanceType
 	image string
 	arch  string // that pods must have; "" for any
-	cache string // name of the program in the cache of nodes; "" for none
+	cache string // names of the program in the cache of nodes; "" for none
 }
 
 func (p *plan) ranks() int { return max(1, p.task.Hi-p.task.Lo) }
@@ -190,7 +190,7 @@ func (p *plan) pod() object {
 		"volumes":                       volumes,
 		"containers": []object{{
 			"name": containerName, "image": p.image, "resources": p.resources(), "volumeMounts": mounts,
-			"command":                []string{"/bin/sh", "-c", bootstrap, "trainyard", strconv.Itoa(p.task.Lo), p.hosts(), p.cachePath()},
+			"command":                []string{"/bin/sh", "-c", bootstrap, "trainyard", strconv.Itoa(p.task.Lo), p.hosts(), cacheDir, p.cache},
 			"env":                    []object{{"name": "TRAINYARD_WORK_DIR", "value": workDir}, {"name": "TRAINYARD_GRACE_FILE", "value": graceFile}},
 			"terminationMessagePath": resultFile, "terminationMessagePolicy": "File",
 		}},
@@ -292,13 +292,6 @@ func (p *plan) hosts() string {
 
 // hostname is what the Job controller calls the pod of an index.
 func hostname(name string, index int) string { return name + "-" + strconv.Itoa(index) }
-
-func (p *plan) cachePath() string {
-	if p.cache == "" {
-		return ""
-	}
-	return cacheDir + "/" + p.cache
-}
 
 // thisArch is how Kubernetes calls this computer's processor.
 const thisArch = runtime.GOARCH

@@ -63,6 +63,7 @@ type task struct {
 	done     chan struct{}      // closed when the tender has returned
 	sending  context.CancelFunc // not nil: the program is on its way
 	removing bool
+	measured time.Time // when its use was last asked for
 }
 
 // podSeen is a pod as it was last seen.

@@ -61,7 +61,7 @@ type Config struct {
 	ServerURL string `json:"serverURL,omitempty"` // at which pods reach the server; default the server's own
 	WorkSize  string `json:"workSize,omitempty"`  // most that a pod may write to its own disk: "20Gi"; default what the node has
 	Tasks     int    `json:"tasks,omitempty"`     // most tasks at once, default 1000: the cluster has a queue of its own
-	HostCache string `json:"hostCache,omitempty"` // folder of every node with this program, named trainyard-<first 16 digits of its SHA-256>
+	HostCache string `json:"hostCache,omitempty"` // folder of every node with the task program (in the server's data folder, below programs), named trainyard-<first 16 digits of its SHA-256>
 
 	shared string // a folder of the node that tasks see under the same path; for tests
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -23,7 +24,7 @@ type program struct {
 
 	mu     sync.Mutex
 	packed map[string]string // by processor: a gzip of it
-	hash   string            // of the only one
+	names  string            // in the cache of nodes
 }
 
 // machines are what uname -m says of processors.
@@ -72,25 +73,42 @@ func (p *program) onlyArch() string {
 	return ""
 }
 
-// cacheName is what the program is called in the cache of nodes, "" if it cannot be read or nodes differ.
+// cacheName is what the program is called in the cache of nodes, for each machine as uname -m has it: "x86_64:NAME aarch64:NAME". "" if it
+// cannot be read.
 func (p *program) cacheName() string {
-	arch := p.onlyArch()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if arch == "" || p.hash != "" {
-		return p.hash
+	if p.names != "" {
+		return p.names
 	}
-	f, err := os.Open(p.files[arch])
+	var names []string
+	for _, machine := range slices.Sorted(maps.Keys(machines)) {
+		path := p.files[machines[machine]]
+		if path == "" {
+			continue
+		}
+		sum, err := hashOf(path)
+		if err != nil {
+			return ""
+		}
+		names = append(names, machine+":trainyard-"+sum)
+	}
+	p.names = strings.Join(names, " ")
+	return p.names
+}
+
+// hashOf is the beginning of a file's SHA-256.
+func hashOf(path string) (string, error) {
+	f, err := os.Open(path)
 	if err != nil {
-		return ""
+		return "", err
 	}
 	defer f.Close()
 	sum := sha256.New()
 	if _, err := io.Copy(sum, f); err != nil {
-		return ""
+		return "", err
 	}
-	p.hash = "trainyard-" + hex.EncodeToString(sum.Sum(nil)[:8])
-	return p.hash
+	return hex.EncodeToString(sum.Sum(nil)[:8]), nil
 }
 
 // open opens the program for a machine, packed if that is wanted. Close it.

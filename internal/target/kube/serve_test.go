@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/target"
 )
 
 // replica is a task that serves its folder.
@@ -85,6 +86,23 @@ func TestAReplicaServesThroughTheAPIServerUntilItIsStopped(t *testing.T) {
 		})
 	}
 	all.Wait()
+	used := func() (u target.Usage) {
+		eventually(t, "its use is read", func() (ok bool) {
+			var err error
+			u, err = b.Usage(t.Context(), k.ID)
+			return err == nil
+		})
+		return u
+	}
+	before := used()
+	for range 10 {
+		if _, err := b.asks(k, "/big"); err != nil {
+			t.Error(err)
+		}
+	}
+	if after := used(); before.CPU <= 0 || after.CPU <= before.CPU || after.MemoryMB <= 0 || after.MemoryMB > 500 {
+		t.Errorf("it used %+v, and %+v after more requests", before, after)
+	}
 	b.reopen()
 	eventually(t, "it is seen again", func() bool { o, ok := b.find(k.ID); return ok && o.State == trainyard.TaskRunning })
 	b.answers(k, "the model")
@@ -159,6 +177,9 @@ func TestAnImageThatServesByItselfIsBroughtItsModel(t *testing.T) {
 	brings, main := p.named(containerName), p.container()
 	if brings.State.Terminated == nil || brings.State.Terminated.ExitCode != 0 || main.Name != serveName || main.State.Running == nil {
 		t.Errorf("what brings the model: %+v; what serves: %+v", brings, main)
+	}
+	if u, err := b.Usage(t.Context(), k.ID); trainyard.CodeOf(err) != trainyard.CodeUnsupported { // it has nothing but its server
+		t.Errorf("its use: %+v, %v", u, err)
 	}
 	b.must(b.Stop(t.Context(), k.ID, time.Second))
 	b.ends(k, trainyard.ClassCanceled, "")

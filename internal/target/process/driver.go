@@ -21,7 +21,7 @@ type Driver struct {
 	lock  io.Closer
 	host  *host
 	base  map[string]string // environment that every task gets
-	gpus  gpuCount
+	gpus  target.GPUs
 	load  gpuLoad
 	step  func(string)
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/target"
 )
 
 // decideWithin bounds how long a process whose agent died may take to find its gate closed.
@@ -48,7 +49,7 @@ func (d *Driver) adoptOne(name string) error {
 	}
 	if !ok || rec.ID.Dir() != name {
 		d.host.sweep(name)
-		return removeAll(folder)
+		return target.RemoveAll(folder)
 	}
 	p := d.host.adopt(rec, folder)
 	began, err := d.decide(p, folder)
@@ -57,18 +58,18 @@ func (d *Driver) adoptOne(name string) error {
 	}
 	if !began {
 		d.env.Log.Info("task had not begun when its agent ended; it may be started again", "task", rec.ID)
-		return errors.Join(p.kill(), p.remove(), removeAll(folder))
+		return errors.Join(p.kill(), p.remove(), target.RemoveAll(folder))
 	}
 	t := newTask(rec.ID, name)
 	t.rec, t.proc, t.began = rec, p, true
 	var stop stopRecord
-	if ok, err := readJSON(filepath.Join(folder, stopFile), &stop); err != nil {
+	if ok, err := target.ReadJSON(filepath.Join(folder, stopFile), &stop); err != nil {
 		return err
 	} else if ok {
 		t.stop = &stop
 	}
 	var end ending
-	if ok, err := readJSON(filepath.Join(folder, endFile), &end); err != nil {
+	if ok, err := target.ReadJSON(filepath.Join(folder, endFile), &end); err != nil {
 		return err
 	} else if ok {
 		t.end = &end
@@ -175,7 +176,7 @@ func (d *Driver) settle(t *task, x exit) {
 	end, plain := judge(t, folder, x)
 	d.mu.Unlock()
 	if !plain {
-		if err := writeJSON(filepath.Join(folder, endFile), end); err != nil {
+		if err := target.WriteJSON(filepath.Join(folder, endFile), end); err != nil {
 			d.env.Log.Warn("how the task ended could not be written down", "task", t.id, "err", err)
 		}
 	}
@@ -213,7 +214,7 @@ func judge(t *task, folder string, x exit) (end ending, plain bool) {
 	case s.ended && s.code == 0:
 		r.Class = trainyard.ClassOK
 	case ooms > 0:
-		r.Class, r.Message = trainyard.ClassOutOfMemory, outOfMemory(r)
+		r.Class, r.Message = trainyard.ClassOutOfMemory, target.OutOfMemory(r)
 	case s.ended:
 		r.Class, r.Message = trainyard.ClassUser, exitMessage(s.code)
 		if s.code == 128+9 && t.rec.Groups.Memory == "" {
@@ -227,14 +228,6 @@ func judge(t *task, folder string, x exit) (end ending, plain bool) {
 		r.Class, r.Message = lostClass, lostMessage(r.ExitCode, x.known)
 	}
 	return ending{At: at, Result: r}, s.ended && (r.Class == trainyard.ClassOK || r.Class == trainyard.ClassUser)
-}
-
-func outOfMemory(r trainyard.Result) string {
-	if r.LimitMB == 0 {
-		return fmt.Sprintf("ran out of memory (peak %d MB)", r.PeakMB)
-	}
-	return fmt.Sprintf("used all of its limit of %d MB of memory (peak %d MB) and was ended by the system; "+
-		"ask for a larger VM size, or use less memory at once", r.LimitMB, r.PeakMB)
 }
 
 // exitMessage puts an exit code into words; codes above 128 are how shells tell of signals.

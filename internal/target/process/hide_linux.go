@@ -69,18 +69,25 @@ func (f *fence) run(hide, keep []string, fork func() error) error {
 	return f.restrict(hide, keep, fork)
 }
 
-// price says what else changes for a task with hidden paths; "" for nothing.
+// price says what else changes for a task with hidden paths, and what is not held; "" for nothing.
 func (f *fence) price(hide []string) string {
 	hide = resolveAll(hide)
 	if len(hide) == 0 || f.missing() != "" || f.covers(hide) {
 		return ""
 	}
+	var said []string
 	dirs := slices.DeleteFunc(onTheWay(hide), func(dir string) bool { return unix.Access(dir, unix.W_OK) != nil })
-	if len(dirs) == 0 {
-		return ""
+	if len(dirs) > 0 {
+		said = append(said, "new files cannot be made right in "+strings.Join(dirs, ", ")+" (folders in them can be used), as the server's files are below")
 	}
-	return "new files cannot be made right in " + strings.Join(dirs, ", ") + " (folders in them can be used), as the server's files are below"
+	if f.abi < truncateABI {
+		said = append(said, fmt.Sprintf("tasks cannot read the server's files, but can empty them: this kernel's Landlock (version %d, Linux 6.2 has 3) does not hold truncate", f.abi))
+	}
+	return strings.Join(said, "; ")
 }
+
+// truncateABI is the first version of Landlock that forbids truncate(2).
+const truncateABI = 3
 
 // covers says whether mounts can hide the paths: only folders that are there, as a file or a new folder takes the place of a mount.
 func (f *fence) covers(hide []string) bool {

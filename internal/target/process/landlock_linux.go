@@ -42,7 +42,7 @@ func landlockABI() int {
 
 // rights takes from r what this kernel does not know.
 func (f *fence) rights(r uint64) uint64 {
-	if f.abi < 3 {
+	if f.abi < truncateABI {
 		r &^= unix.LANDLOCK_ACCESS_FS_TRUNCATE
 	}
 	return r

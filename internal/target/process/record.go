@@ -3,7 +3,6 @@ package process
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -105,40 +104,4 @@ func writeRecord(f *os.File, rec record) error {
 	}
 	_, err = f.WriteAt(data, statusSize)
 	return err
-}
-
-// writeJSON writes v in one write, over what was there.
-func writeJSON(path string, v any) error {
-	data, err := json.Marshal(v)
-	if err != nil {
-		return fmt.Errorf("encode %s: %w", filepath.Base(path), err)
-	}
-	return os.WriteFile(path, data, 0o600)
-}
-
-// readJSON reads v; ok is false if the file is not there or was not written whole.
-func readJSON(path string, v any) (ok bool, err error) {
-	data, err := os.ReadFile(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	return json.Unmarshal(data, v) == nil, nil
-}
-
-// removeAll is os.RemoveAll that also takes away what a task has locked against its own user.
-func removeAll(dir string) error {
-	err := os.RemoveAll(dir)
-	if err == nil {
-		return nil
-	}
-	_ = filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
-		if e != nil && e.IsDir() {
-			_ = os.Chmod(path, 0o700)
-		}
-		return nil
-	})
-	return os.RemoveAll(dir)
 }

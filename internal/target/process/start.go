@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/target"
 )
 
 // longCommand is the length in bytes from which a command goes through a file: Linux takes 128 KiB in one argument, Windows less.
@@ -69,17 +70,17 @@ func (d *Driver) begin(e *task, t trainyard.Task) error {
 	l, err := d.prepare(e.dir, t)
 	defer l.close()
 	if err != nil {
-		return errors.Join(err, removeAll(l.folder))
+		return errors.Join(err, target.RemoveAll(l.folder))
 	}
 	d.at("prepared")
 	p, rec, err := d.host.spawn(l)
 	if err != nil {
-		return errors.Join(err, removeAll(l.folder))
+		return errors.Join(err, target.RemoveAll(l.folder))
 	}
 	d.at("spawned")
 	rec.Started = time.Now()
 	if err := d.admit(p, l.task, rec); err != nil {
-		return errors.Join(err, p.cancel(), removeAll(l.folder))
+		return errors.Join(err, p.cancel(), target.RemoveAll(l.folder))
 	}
 	d.at("opened")
 	d.mu.Lock()
@@ -129,7 +130,7 @@ func (d *Driver) prepare(name string, t trainyard.Task) (*launch, error) {
 	l.env = d.taskEnv(l, t.Run.Env)
 	err := os.Mkdir(l.folder, 0o700)
 	if errors.Is(err, fs.ErrExist) {
-		if err = removeAll(l.folder); err == nil {
+		if err = target.RemoveAll(l.folder); err == nil {
 			err = os.Mkdir(l.folder, 0o700)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/target"
 )
 
 // Stop writes down that the task is to end, and sends SIGTERM to all its processes. The watcher ends it when grace is over. A second
@@ -20,7 +21,7 @@ func (d *Driver) Stop(ctx context.Context, id trainyard.TaskID, grace time.Durat
 	if record == nil {
 		return nil
 	}
-	if err := writeJSON(d.path(t.dir, stopFile), record); err != nil {
+	if err := target.WriteJSON(d.path(t.dir, stopFile), record); err != nil {
 		d.env.Log.Warn("that the task is to stop could not be written down", "task", id, "err", err)
 	}
 	if first {
@@ -89,5 +90,5 @@ func (d *Driver) take(ctx context.Context, t *task) error {
 	if err := t.proc.remove(); err != nil {
 		return err
 	}
-	return removeAll(d.path(t.dir, ""))
+	return target.RemoveAll(d.path(t.dir, ""))
 }

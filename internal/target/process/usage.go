@@ -32,7 +32,7 @@ func (d *Driver) Usage(ctx context.Context, id trainyard.TaskID) (target.Usage, 
 	if err != nil {
 		return target.Usage{}, err
 	}
-	if d.gpus.count(ctx) > 0 {
+	if d.gpus.Count(ctx) > 0 {
 		u.GPU = d.load.percent(ctx)
 	}
 	return u, nil
@@ -45,7 +45,10 @@ type gpuLoad struct {
 	last float64
 }
 
-const gpuAgain = 2 * time.Second
+const (
+	gpuAgain    = 2 * time.Second
+	gpuPatience = 2 * time.Second // for a GPU driver to say it
+)
 
 func (g *gpuLoad) percent(ctx context.Context) float64 {
 	g.mu.Lock()

@@ -1,11 +1,12 @@
-// Package slurm runs tasks as Slurm jobs: one sbatch a task, of as many nodes as the task has ranks. Nodes need no agent: this program's
-// "task" command stages and runs the task there. Slurm decides when and where; this package decides nothing, and never lets Slurm begin a
+// Package slurm runs tasks as Slurm jobs: one sbatch a task, of as many nodes as the task has ranks. Nodes need no agent: the
+// program for tasks (internal/taskrun) stages and runs the task there. Slurm decides when and where; this package decides nothing, and never lets Slurm begin a
 // job a second time: what Slurm takes away is a lost node, and another attempt is the server's to make.
 //
 // A task's life, on disk, in a folder that the nodes see under the same path:
 //
 //	tasks/<TaskID.Dir()>/task.json  made first: the task, for the program (it holds tokens), and the name of its job
 //	                     job        the job's number, once sbatch has said it
+//	                     task.json.N.begun  the program has begun with rank N; no other start of it ever does
 //	                     log        what the task writes; of a gang, log.0, log.1, …
 //	                     slurm.out  what Slurm and the script say
 //	                     stop.json  Stop was called, and until when the task may take
@@ -15,6 +16,7 @@
 //
 // Exactly once: a folder without a number may be that of an agent that died around sbatch. Whoever comes after looks for the name in the
 // queue, and submits only if it is not there. Should two jobs be made all the same, only the first of them can make the sign: the second leaves at once.
+// A Slurm that dies before it has written down what it did may start one job twice: then the program's second start waits for the first's end.
 package slurm
 
 import (

@@ -12,31 +12,17 @@ flock 9
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# pack NAME:TAG LAYER.tar OUT.tar: an image of one layer, as "docker save" writes it.
-pack() {
-	local dir=$work/pack sum
-	mkdir "$dir"
-	cp "$2" "$dir/layer.tar"
-	sum=$(sha256sum "$2" | cut -d' ' -f1)
-	printf '{"architecture":"%s","os":"linux","config":{"Env":["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],"Cmd":["/pause"]},"rootfs":{"type":"layers","diff_ids":["sha256:%s"]}}' \
-		"$(go env GOARCH)" "$sum" >"$dir/config.json"
-	printf '[{"Config":"config.json","RepoTags":["%s"],"Layers":["layer.tar"]}]' "$1" >"$dir/manifest.json"
-	tar -C "$dir" -cf "$3.new" manifest.json config.json layer.tar
-	mv "$3.new" "$3"
-	rm -rf "$dir"
-}
-
 if [ ! -e "$out/pause.tar" ]; then
 	CGO_ENABLED=0 GOFLAGS= GOWORK=off go build -trimpath -ldflags='-s -w' -o "$work/root/pause" "$here/pause/main.go"
 	tar -C "$work/root" --owner=0 --group=0 -cf "$work/pause.tar" .
-	pack trainyard.test/pause:1 "$work/pause.tar" "$out/pause.tar"
+	"$here/../pack.sh" trainyard.test/pause:1 "$work/pause.tar" "$out/pause.tar"
 fi
 if [ ! -e "$out/base-pip.tar" ]; then
 	printf '[global]\nindex-url = http://198.18.0.1:8098/simple/\ntrusted-host = 198.18.0.1\n' >"$work/pip.conf"
 	nice -n 10 mmdebstrap --quiet --variant=minbase --include=python3,python3-pip,python3-venv --dpkgopt='path-exclude=/usr/share/doc/*' \
 		--dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
 		--customize-hook="copy-in $work/pip.conf /etc" bookworm "$work/base.tar"
-	pack trainyard.test/base:1 "$work/base.tar" "$out/base-pip.tar"
+	"$here/../pack.sh" trainyard.test/base:1 "$work/base.tar" "$out/base-pip.tar"
 fi
 uv=$(sed -n 's/^const UVVersion = "\(.*\)"$/\1/p' "$here/../../../internal/stage/build.go")
 # Those of the image's Python, whatever this machine's is.

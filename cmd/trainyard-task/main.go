@@ -1,0 +1,32 @@
+// Command trainyard-task is what Trainyard has engines start in the place of "trainyard task": the same, and nothing else, so that it starts
+// fast and is soon sent. It is no program for people, and is packed into the one that is: see internal/taskrun/slim.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+
+	"github.com/trainyard/trainyard/internal/taskrun"
+)
+
+func main() {
+	flags := flag.NewFlagSet("trainyard-task task", flag.ExitOnError)
+	var f taskrun.Options
+	f.Flags(flags)
+	if len(os.Args) < 2 || os.Args[1] != "task" {
+		fmt.Fprintln(os.Stderr, "Error: this program knows only \"task\", which engines start; people use trainyard")
+		os.Exit(2)
+	}
+	_ = flags.Parse(os.Args[2:]) // or it has left
+	if f.File == "" || flags.NArg() > 0 {
+		fmt.Fprintln(os.Stderr, "Error: task wants --file FILE, and nothing but flags")
+		os.Exit(2)
+	}
+	status, err := f.Run(context.Background(), os.Stdout)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "Error:", err)
+	}
+	os.Exit(status)
+}

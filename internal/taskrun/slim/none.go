@@ -1,0 +1,5 @@
+//go:build !slimtask
+
+package slim
+
+func packed() map[string][]byte { return nil }

@@ -1,0 +1,230 @@
+// Package taskrun runs one task where an engine has started it, without an agent: in a pod, or in an allocation of another scheduler. Two
+// programs are made of it: "trainyard task", and a small one that has nothing else, which starts faster and is quicker to send.
+package taskrun
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/agent"
+	"github.com/trainyard/trainyard/internal/agentlink"
+	"github.com/trainyard/trainyard/internal/stage"
+	"github.com/trainyard/trainyard/internal/target"
+	"github.com/trainyard/trainyard/internal/target/kube/podlog"
+	"github.com/trainyard/trainyard/internal/target/process"
+)
+
+// maxEnd bounds what is left behind of a task: a pod's termination message takes 4,096 bytes.
+const maxEnd = 4000
+
+// Options is what an engine starts a task with. File is required.
+type Options struct {
+	File, Result, Hosts, Dir, Cache, Model string
+	Rank                                   int
+	Fresh, PodLog                          bool
+}
+
+// Flags are the options as flags of a command line.
+func (f *Options) Flags(set *flag.FlagSet) {
+	set.StringVar(&f.File, "file", "", "the task, as JSON")
+	set.StringVar(&f.Result, "result", "", "file to leave behind how it ended, as JSON")
+	set.IntVar(&f.Rank, "rank", -1, "the one of the task's ranks that runs here (-1: all)")
+	set.StringVar(&f.Hosts, "hosts", "", "addresses of the task's ranks, separated by commas")
+	set.StringVar(&f.Dir, "dir", "", "folder for the task's files (default: a temporary one)")
+	set.StringVar(&f.Cache, "cache", "", "folder for code, data and environments, kept for later tasks (default: in the user's cache folder)")
+	set.BoolVar(&f.PodLog, "pod-log", false, "print the log so that Kubernetes keeps all of it")
+	set.BoolVar(&f.Fresh, "fresh", false, "begin anew, whatever an earlier run has left in --dir")
+	set.StringVar(&f.Model, "model", "", "bring the input \"model\" to this path and end: another container serves it")
+}
+
+// Run runs the task, ends it early if the engine says so, and leaves behind how it ended. code is what the program is to exit with: that a
+// task went wrong is in its result, and no error.
+func (f Options) Run(ctx context.Context, out io.Writer) (code int, err error) {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	t, first, err := f.task()
+	if err != nil {
+		return f.leave(trainyard.TaskEnd{}, err)
+	}
+	ours, release, err := f.claim(t)
+	switch {
+	case err != nil:
+		return f.leave(trainyard.TaskEnd{}, err)
+	case !ours:
+		return f.follow(ctx, t)
+	}
+	defer release()
+	return f.leave(f.run(ctx, t, first, out))
+}
+
+// leave writes down how the task ended, and says what the program is to exit with.
+func (f Options) leave(end trainyard.TaskEnd, err error) (int, error) {
+	if err != nil {
+		end.Result = trainyard.Result{Class: trainyard.ClassStart, ExitCode: 1, Message: err.Error()}
+	}
+	if f.Result != "" {
+		err = errors.Join(err, leaveEnd(f.Result, end))
+	}
+	return status(end), err
+}
+
+func status(end trainyard.TaskEnd) int {
+	if end.Result.Class == trainyard.ClassOK {
+		return 0
+	}
+	return max(1, min(end.Result.ExitCode, 255))
+}
+
+// run is a task from staging to its results; first: what it prints is this program's output.
+func (f Options) run(ctx context.Context, t trainyard.Task, first bool, out io.Writer) (end trainyard.TaskEnd, err error) {
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})).With("task", t.ID)
+	if f.Fresh && f.Dir != "" {
+		if err := os.RemoveAll(f.Dir); err != nil {
+			return end, fmt.Errorf("clear away what an earlier run left: %w", err)
+		}
+	}
+	dir, tidy, err := taskDir(f.Dir)
+	if err != nil {
+		return end, err
+	}
+	defer tidy()
+	dial := agentlink.DialConfig{URL: t.Server, CA: t.CA, Node: t.Node, Token: t.Token}
+	link, err := agentlink.Dial(dial)
+	if err != nil {
+		return end, fmt.Errorf("dial %s: %w", t.Server, err)
+	}
+	defer link.Close()
+	proxy, err := agentlink.NewProxy(dial, log)
+	if err != nil {
+		return end, err
+	}
+	defer proxy.Close()
+	driver, err := process.Kind().New().Open(ctx, target.Env{Dir: filepath.Join(dir, "tasks"), Group: fmt.Sprintf("%s-%d", t.ID.Dir(), t.Lo), Log: log})
+	if err != nil {
+		return end, err
+	}
+	if c, ok := driver.(io.Closer); ok {
+		defer c.Close()
+	}
+	cache := f.Cache
+	if cache == "" {
+		if user, err := os.UserCacheDir(); err == nil {
+			cache = filepath.Join(user, "trainyard")
+		} else {
+			cache = filepath.Join(dir, "cache")
+		}
+	}
+	st, err := stage.New(stage.Config{Dir: filepath.Join(dir, "work"), Cache: cache, Blobs: link, Log: log})
+	if err != nil {
+		return end, err
+	}
+	if f.Model != "" {
+		return bringModel(ctx, st, t, f.Model, out)
+	}
+	one := agent.One{Task: t, Driver: driver, Stage: st, Dir: dir, Server: proxy.URL, Log: log,
+		Send: func(ctx context.Context, name string, offset int64, data []byte) (int64, error) {
+			return link.Append(ctx, t.Node, 0, t.ID, name, offset, data)
+		}}
+	defer context.AfterFunc(ctx, func() { endSoon(driver, t.ID, log) })()
+	if first { // the others' output is sent home, where each has a log of its own
+		one.Out = out
+		if f.PodLog { // it comes from a file, so the task does not wait when it is slowed down
+			one.Out = podlog.New(out)
+		}
+	}
+	return one.Run(ctx)
+}
+
+// graceVariable names a file in which an engine says, in milliseconds, how long the task still has once it is to end, when that is less than
+// it came with.
+const graceVariable = "TRAINYARD_GRACE_FILE"
+
+// endSoon ends the task when the engine's time for it is up.
+func endSoon(driver target.Driver, id trainyard.TaskID, log *slog.Logger) {
+	data, err := os.ReadFile(os.Getenv(graceVariable))
+	if err != nil {
+		return // the task's own grace counts
+	}
+	ms, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
+	if err != nil {
+		return
+	}
+	time.AfterFunc(time.Duration(max(0, ms))*time.Millisecond, func() {
+		if err := driver.Stop(context.Background(), id, 0); err != nil {
+			log.Warn("end the task at the engine's time", "err", err)
+		}
+	})
+}
+
+// task reads the task and makes it the part that runs here; first says whether that has the task's first rank.
+func (f Options) task() (t trainyard.Task, first bool, err error) {
+	data, err := os.ReadFile(f.File)
+	if err != nil {
+		return t, false, fmt.Errorf("read the task: %w", err)
+	}
+	if err := json.Unmarshal(data, &t); err != nil {
+		return t, false, fmt.Errorf("read the task in %s: %w", f.File, err)
+	}
+	if f.Hosts != "" {
+		t.Hosts = strings.Split(f.Hosts, ",")
+	}
+	first = f.Rank < 0 || f.Rank == t.Lo
+	if f.Rank >= 0 {
+		if f.Rank < t.Lo || f.Rank >= t.Hi {
+			return t, false, trainyard.Invalid("rank %d is not one of the task's, [%d, %d)", f.Rank, t.Lo, t.Hi)
+		}
+		t.Lo, t.Hi = f.Rank, f.Rank+1
+	}
+	return t, first, nil
+}
+
+// taskDir is the folder for the task's files, and what takes a temporary one away.
+func taskDir(dir string) (string, func(), error) {
+	if dir != "" {
+		return dir, func() {}, os.MkdirAll(dir, 0o700)
+	}
+	dir, err := os.MkdirTemp("", "trainyard-task-")
+	if err != nil {
+		return "", nil, fmt.Errorf("make a folder for the task: %w", err)
+	}
+	return dir, func() { _ = os.RemoveAll(dir) }, nil
+}
+
+// leaveEnd writes how the task ended, short enough for whoever reads it.
+func leaveEnd(path string, end trainyard.TaskEnd) error {
+	data, err := json.Marshal(end)
+	if err != nil {
+		return err
+	}
+	if len(data) > maxEnd {
+		end.Warnings = nil
+		for i := range end.Spans {
+			end.Spans[i].Note = ""
+		}
+		end.Result.Message = end.Result.Message[:min(len(end.Result.Message), 1000)]
+		if data, err = json.Marshal(end); err != nil {
+			return err
+		}
+	}
+	// A pod's termination message is a file that cannot be replaced, so it is written in place; elsewhere half of it must not be seen.
+	if strings.HasPrefix(path, "/dev/") {
+		return os.WriteFile(path, data, 0o600)
+	}
+	if err := os.WriteFile(path+".part", data, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".part", path)
+}

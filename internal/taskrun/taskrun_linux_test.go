@@ -1,0 +1,178 @@
+package taskrun
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/trainyard/trainyard"
+)
+
+// slim builds the small program once.
+var slim = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "trainyard-task")
+	if err != nil {
+		return "", err
+	}
+	bin := filepath.Join(dir, "trainyard-task")
+	if out, err := exec.Command("go", "build", "-o", bin, "github.com/trainyard/trainyard/cmd/trainyard-task").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w: %s", err, out)
+	}
+	return bin, nil
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if bin, err := slim(); err == nil {
+		_ = os.RemoveAll(filepath.Dir(bin))
+	}
+	os.Exit(code)
+}
+
+// desk is a folder as an engine lays it out for a task.
+type desk struct {
+	t    *testing.T
+	bin  string
+	dir  string
+	said bytes.Buffer // on standard error, by the newest start
+}
+
+func newDesk(t *testing.T, command string) *desk {
+	t.Helper()
+	bin, err := slim()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &desk{t: t, bin: bin, dir: t.TempDir()}
+	data, err := json.Marshal(trainyard.Task{ID: "scope/job.1.0", JobName: "job", Node: "n", Hi: 1, Nodes: 1, Processes: 1, Hosts: []string{"127.0.0.1"},
+		Command: command, Env: map[string]string{"DESK": d.dir}, Server: "http://127.0.0.1:1", Token: "t"})
+	if err == nil {
+		err = os.WriteFile(d.path("task.json"), data, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func (d *desk) path(name string) string { return filepath.Join(d.dir, name) }
+
+// start starts the program as engines do.
+func (d *desk) start(more ...string) *exec.Cmd {
+	d.t.Helper()
+	d.said.Reset()
+	cmd := exec.CommandContext(d.t.Context(), d.bin, append([]string{"task", "--file", d.path("task.json"), "--result", d.path("sign.0")}, more...)...)
+	cmd.Stderr = &d.said
+	cmd.Env = append(os.Environ(), "TMPDIR="+d.dir)
+	if err := cmd.Start(); err != nil {
+		d.t.Fatal(err)
+	}
+	return cmd
+}
+
+func (d *desk) end() trainyard.TaskEnd {
+	d.t.Helper()
+	data, err := os.ReadFile(d.path("sign.0"))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	var end trainyard.TaskEnd
+	if err := json.Unmarshal(data, &end); err != nil {
+		d.t.Fatal(err)
+	}
+	return end
+}
+
+// ran is how often the user's command began.
+func (d *desk) ran() int {
+	data, _ := os.ReadFile(d.path("ran"))
+	return strings.Count(string(data), "x")
+}
+
+func (d *desk) wait(what string, holds func() bool) {
+	d.t.Helper()
+	for late := time.After(time.Minute); !holds(); {
+		select {
+		case <-late:
+			d.t.Fatalf("%s never was: %s", what, d.said.String())
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+func TestTheSmallProgramRunsATaskToItsEnd(t *testing.T) {
+	d := newDesk(t, "echo x >>$DESK/ran; echo hello; exit 3")
+	cmd := exec.CommandContext(t.Context(), d.bin, "task", "--file", d.path("task.json"), "--result", d.path("sign.0"))
+	out, _ := cmd.Output()
+	if string(out) != "hello\n" || cmd.ProcessState.ExitCode() != 3 {
+		t.Errorf("it printed %q and ended with %d", out, cmd.ProcessState.ExitCode())
+	}
+	if end := d.end(); end.Result.Class != trainyard.ClassUser || end.Result.ExitCode != 3 || end.Started.IsZero() || end.LogBytes != 6 {
+		t.Errorf("it left %+v", end)
+	}
+}
+
+func TestASecondStartRunsNothingAndEndsAsTheFirst(t *testing.T) {
+	d := newDesk(t, "echo x >>$DESK/ran; until [ -e $DESK/go ]; do sleep 0.01; done; exit 4")
+	first := d.start()
+	d.wait("the first start", func() bool { return d.ran() == 1 })
+	second := d.start()
+	over := make(chan error, 1)
+	go func() { over <- second.Wait() }()
+	select {
+	case <-over:
+		t.Fatal("the second start did not wait for the first")
+	case <-time.After(3 * lookAgain): // it has looked several times
+	}
+	if err := os.WriteFile(d.path("go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_ = first.Wait()
+	<-over
+	if a, b := first.ProcessState.ExitCode(), second.ProcessState.ExitCode(); a != 4 || b != 4 {
+		t.Errorf("they ended with %d and %d", a, b)
+	}
+	third := d.start()
+	_ = third.Wait()
+	if d.ran() != 1 || third.ProcessState.ExitCode() != 4 {
+		t.Errorf("the command ran %d times; the third start ended with %d", d.ran(), third.ProcessState.ExitCode())
+	}
+}
+
+func TestAStartAfterOneThatWasKilledRunsNothingAndSaysNothingOfTheCommand(t *testing.T) {
+	d := newDesk(t, "echo x >>$DESK/ran; until [ -e $DESK/go ]; do sleep 0.01; done")
+	first := d.start()
+	d.wait("the first start", func() bool { return d.ran() == 1 })
+	_ = first.Process.Kill()
+	_ = first.Wait()
+	second := d.start()
+	if err := second.Wait(); err != nil {
+		t.Errorf("it ended with %v", err)
+	}
+	if _, err := os.Stat(d.path("sign.0")); err == nil {
+		t.Errorf("it left %+v", d.end())
+	}
+	if d.ran() != 1 || !strings.Contains(d.said.String(), "does not run a second time") {
+		t.Errorf("the command ran %d times; it said %q", d.ran(), d.said.String())
+	}
+	_ = os.WriteFile(d.path("go"), nil, 0o600) // the command, which nobody looks after now
+}
+
+func TestAFreshStartRunsAgain(t *testing.T) {
+	d := newDesk(t, "echo x >>$DESK/ran")
+	for range 2 {
+		if err := d.start("--fresh", "--dir", d.path("work")).Wait(); err != nil {
+			t.Fatalf("%v: %s", err, d.said.String())
+		}
+	}
+	if d.ran() != 2 {
+		t.Errorf("the command ran %d times", d.ran())
+	}
+}
