@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"golang.org/x/net/netutil"
 
 	"github.com/trainyard/trainyard"
 	"github.com/trainyard/trainyard/internal/target"
@@ -29,6 +30,7 @@ const (
 	collectedBody  = 1_000_000       // bytes of one collect(); with its frame it goes to the server as one piece of a log
 	collectedPiece = 1 << 20         // bytes of rows that are sent together
 	collectedWaits = 16 << 20        // bytes of rows that wait to be sent
+	collectedConns = 32              // at once: each may hold a row that is not whole yet, and whoever reaches the port may open them
 	collectedEvery = time.Second     // between two sends
 	collectedLast  = 5 * time.Second // for what is left when the replica has ended
 )
@@ -110,7 +112,7 @@ func (k *task) collecting(ctx context.Context) (stop func()) {
 	mux.HandleFunc("POST /modeldata/log", c.take)
 	c.srv = &http.Server{Handler: mux, ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10}
 	served := make(chan struct{})
-	go func() { defer close(served); _ = c.srv.Serve(ln) }()
+	go func() { defer close(served); _ = c.srv.Serve(netutil.LimitListener(ln, collectedConns)) }()
 	go c.run(ctx)
 	return func() {
 		c.srv.Close()
@@ -235,8 +237,11 @@ func (c *collector) run(ctx context.Context) {
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), collectedLast)
 		defer cancel()
 		c.send(last)
-		if c.bytes > 0 {
-			c.k.warn(fmt.Sprintf("%d bytes of rows that the scoring script collected last were lost: the server did not take them", c.bytes))
+		c.mu.Lock()
+		lost := c.bytes
+		c.mu.Unlock()
+		if lost > 0 {
+			c.k.warn(fmt.Sprintf("%d bytes of rows that the scoring script collected last were lost: the server did not take them", lost))
 		}
 		return
 	}

@@ -19,6 +19,7 @@ type meter struct {
 	at    time.Time     // of the last measurement
 	spent time.Duration // of processors until then
 	none  bool          // it cannot be measured here
+	cpus  float64       // that the task may use, once that is known: an engine may have to ask all its nodes
 }
 
 // measure notes the task's load when it is time to.
@@ -40,8 +41,11 @@ func (m *meter) measure(ctx context.Context, k *task) {
 	}
 	if passed := now.Sub(m.at); !m.at.IsZero() && passed > 0 && u.CPU >= m.spent {
 		load := trainyard.TaskLoad{ID: k.id, GPU: u.GPU, MemoryMB: u.MemoryMB, PeakMB: max(u.PeakMB, u.MemoryMB), OOMKills: u.OOMKills}
-		if cpus := k.cpus(ctx); cpus > 0 {
-			load.CPU = 100 * (u.CPU - m.spent).Seconds() / passed.Seconds() / cpus
+		if m.cpus == 0 {
+			m.cpus = k.cpus(ctx)
+		}
+		if m.cpus > 0 {
+			load.CPU = 100 * (u.CPU - m.spent).Seconds() / passed.Seconds() / m.cpus
 		}
 		k.a.reports.load(load)
 	}

@@ -301,17 +301,17 @@ func (c *Control) registerOutputs(tx *store.Tx, j *trainyard.Job) error {
 		if out.AssetName == "" {
 			continue
 		}
+		kind, props := trainyard.KindData, map[string]any{"dataType": out.Type, "dataUri": out.URI, "isAnonymous": false, "tags": map[string]string{}, "properties": map[string]string{"job": j.Name, "output": name}}
+		if strings.HasSuffix(out.Type, "_model") {
+			kind, props = trainyard.KindModel, map[string]any{"modelType": out.Type, "modelUri": out.URI, "jobName": j.Name, "flavors": map[string]any{}, "tags": map[string]string{}, "properties": map[string]string{}}
+		}
 		version := out.AssetVersion
 		if version == "" {
-			_, next, err := tx.NextVersion(j.Scope, trainyard.KindData, out.AssetName)
+			_, next, err := tx.NextVersion(j.Scope, kind, out.AssetName)
 			if err != nil {
 				return err
 			}
 			version = next
-		}
-		kind, props := trainyard.KindData, map[string]any{"dataType": out.Type, "dataUri": out.URI, "isAnonymous": false, "tags": map[string]string{}, "properties": map[string]string{"job": j.Name, "output": name}}
-		if strings.HasSuffix(out.Type, "_model") {
-			kind, props = trainyard.KindModel, map[string]any{"modelType": out.Type, "modelUri": out.URI, "jobName": j.Name, "flavors": map[string]any{}, "tags": map[string]string{}, "properties": map[string]string{}}
 		}
 		if _, err := tx.Resource(j.Scope, kind, out.AssetName, version); err == nil {
 			j.Status.Warnings = trainyard.Warn(j.Status.Warnings, fmt.Sprintf("output %s was not registered: %s %q version %q exists already", name, singular(kind), out.AssetName, version))

@@ -48,13 +48,11 @@ func (c *Control) componentJob(ctx context.Context, d *trainyard.BatchDeployment
 	}
 	j := &trainyard.Job{Scope: d.Scope, Spec: trainyard.JobSpec{JobType: "Pipeline", Inputs: maps.Clone(in.Inputs), Outputs: maps.Clone(in.Outputs)}}
 	batchrun.Describe(j, d, in)
-	var kind struct {
-		Type string `json:"type"`
-	}
-	if err := json.Unmarshal(spec, &kind); err != nil {
+	var all map[string]any // not a struct, which would take "Type" for "type", as package pipeline does not
+	if err := json.Unmarshal(spec, &all); err != nil {
 		return nil, nil, trainyard.Invalid("the component of batch deployment %q cannot be read: %v", d.Name, err)
 	}
-	if strings.EqualFold(kind.Type, "pipeline") {
+	if kind, _ := all["type"].(string); strings.EqualFold(kind, "pipeline") {
 		j.Spec.Tags[trainyard.TagBatchJob] = trainyard.BatchPipelineJob
 		settings, err := json.Marshal(d.Spec.Configuration.Settings)
 		if err != nil {

@@ -57,6 +57,9 @@ func (c *Control) submit(ctx context.Context, who trainyard.User, in *trainyard.
 		if err != nil {
 			return err
 		}
+		if err := c.pipelines.reserved(tx, j); err != nil {
+			return err
+		}
 		if err := tx.InsertJob(j); err != nil {
 			if !trainyard.IsConflict(err) {
 				return err

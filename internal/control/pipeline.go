@@ -12,9 +12,6 @@ import (
 	"github.com/trainyard/trainyard/internal/pipeline"
 )
 
-// mostSteps bounds a pipeline.
-const mostSteps = 500
-
 // pipelineWords are the members of a pipeline job that clients write and that have no Go name in JobSpec.
 type pipelineWords struct {
 	component string          // by reference
@@ -53,9 +50,6 @@ func (c *Control) resolvePipeline(ctx context.Context, j *trainyard.Job) (warnin
 	}
 	if err := told(fmt.Sprintf("pipeline %q", j.Name), problems); err != nil {
 		return nil, err
-	}
-	if len(p.Steps) > mostSteps {
-		return nil, trainyard.Invalid("pipeline %q has %d steps, and at most %d are run", j.Name, len(p.Steps), mostSteps)
 	}
 	j.Plan = trainyard.JobPlan{Nodes: 1, Processes: 1, MaxAttempts: 1, Priority: priority(j.Spec.QueueSettings), Pipeline: &trainyard.PipelinePlan{}}
 	if j.Spec.ExperimentName == "" {

@@ -3,6 +3,7 @@ package control
 import (
 	"context"
 	"fmt"
+	"path"
 	"sync"
 	"time"
 
@@ -40,6 +41,20 @@ func (p *pipelines) drop(j *trainyard.Job) {
 	for _, name := range j.Children() {
 		delete(p.of, trainyard.MakeJobKey(j.Scope, name))
 	}
+}
+
+// reserved refuses a job with the name that a step of a pipeline is going to have.
+func (p *pipelines) reserved(tx *store.Tx, j *trainyard.Job) error {
+	p.mu.Lock()
+	of, taken := p.of[j.Key()]
+	p.mu.Unlock()
+	if !taken || of == j.Key() || j.Plan.Parent != "" {
+		return nil
+	}
+	if _, err := tx.Job(j.Key()); !trainyard.IsNotFound(err) {
+		return err
+	}
+	return trainyard.Conflict("job %q is the name of a step that pipeline %q is going to begin; choose another name", j.Name, path.Base(string(of)))
 }
 
 // touched are the pipelines that some jobs are, or are steps of.

@@ -158,8 +158,11 @@ func (r *resolver) shape(comp *trainyard.Compute) {
 		total := max(d.WorkerCount, p.Nodes) + d.ParameterServerCount
 		p.Processes = (total + p.Nodes - 1) / p.Nodes
 	}
-	if strings.EqualFold(d.DistributionType, "Ray") {
-		r.errs = append(r.errs, *trainyard.Errorf(trainyard.CodeUnsupported, "distribution type ray is not in this build; pytorch, tensorflow and mpi are"))
+	switch strings.ToLower(d.DistributionType) {
+	case "", "pytorch", "tensorflow", "mpi":
+	default:
+		r.errs = append(r.errs, *trainyard.Errorf(trainyard.CodeUnsupported, "distribution type %s is not in this build; pytorch, tensorflow and mpi are",
+			strings.ToLower(d.DistributionType)))
 	}
 }
 

@@ -158,6 +158,10 @@ func (r *resolver) outputs() {
 		if t.Mode == "" {
 			t.Mode = "ReadWriteMount"
 		}
+		if t.AssetName != "" && !assetName.MatchString(t.AssetName) || t.AssetVersion != "" && !assetName.MatchString(t.AssetVersion) { // or the job could not end
+			r.fail("outputs.%s: it cannot be registered as %q version %q: use letters, digits, '-', '_' and '.', beginning with a letter or digit", name, t.AssetName, t.AssetVersion)
+			continue
+		}
 		def := trainyard.DataPath{Scope: r.j.Scope, Datastore: trainyard.BlobDatastore, Path: "azureml/" + r.j.Name + "/" + name + "/"}
 		if t.URI == "" {
 			t.URI, t.Key = def.String(), def.Key()

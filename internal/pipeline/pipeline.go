@@ -68,9 +68,20 @@ type reader struct {
 	find     Find
 	p        *Pipeline
 	problems []Problem
+	size     int // of the components that were found
 }
 
+// Most bounds the steps of a pipeline, and mostProblems what is said to be wrong with one: each may name all that there is.
+const (
+	Most         = 500
+	mostProblems = 50
+	mostRead     = 32 << 20 // bytes of registered components, each counted as often as steps name it
+)
+
 func (r *reader) wrong(path []string, format string, args ...any) {
+	if len(r.problems) == mostProblems {
+		return
+	}
 	r.problems = append(r.problems, Problem{path, fmt.Sprintf(format, args...)})
 }
 
@@ -95,6 +106,10 @@ func Read(spec json.RawMessage, find Find) (*Pipeline, []Problem) {
 	jobs := c.object("jobs")
 	if len(jobs) == 0 {
 		r.wrong([]string{"jobs"}, "the pipeline has no steps: name at least one below jobs")
+	}
+	if len(jobs) > Most {
+		r.wrong([]string{"jobs"}, "the pipeline has %d steps, and at most %d are run", len(jobs), Most)
+		return nil, r.problems
 	}
 	for _, name := range slices.Sorted(maps.Keys(jobs)) {
 		step, ok := jobs[name].(map[string]any)

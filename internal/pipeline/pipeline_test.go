@@ -3,6 +3,7 @@ package pipeline
 import (
 	"encoding/json"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -210,5 +211,44 @@ func TestAStepThatCouldNotBeginFailsItsPipeline(t *testing.T) {
 	j.Status.State = trainyard.JobRunning
 	if n := Decide(j, make([]*trainyard.Job, 2)); n.State != trainyard.JobFailed || n.Fail.Message != "step a could not begin: compute x is gone; not run: b" {
 		t.Errorf("%+v", n)
+	}
+}
+
+func TestAPipelineThatIsTooLargeIsRefusedBeforeItIsWorkedOut(t *testing.T) {
+	steps := map[string]any{}
+	for i := range Most + 1 {
+		steps["s"+strconv.Itoa(i)] = map[string]any{"command": "x", "inputs": map[string]any{"a": "${{parent.jobs.s" + strconv.Itoa(i+1) + ".outputs.o}}"}}
+	}
+	spec, err := json.Marshal(map[string]any{"type": "pipeline", "jobs": steps})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, problems := Read(spec, nil); len(problems) != 1 || problems[0].Text != "the pipeline has 501 steps, and at most 500 are run" {
+		t.Errorf("%d problems, the first %v", len(problems), problems[:min(1, len(problems))])
+	}
+	bad := map[string]any{}
+	for i := range 1000 {
+		bad["a"+strconv.Itoa(i)] = "${{parent.jobs.no.outputs.o}}"
+	}
+	spec, err = json.Marshal(map[string]any{"type": "pipeline", "jobs": map[string]any{"s": map[string]any{"command": "x", "inputs": bad}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, problems := Read(spec, nil); len(problems) != mostProblems {
+		t.Errorf("%d problems are told", len(problems))
+	}
+	long := `{"type":"command","command":"` + strings.Repeat("x", mostRead/4) + `"}`
+	large := func(string) (json.RawMessage, error) { return json.RawMessage(long), nil }
+	for n, want := range map[int]int{3: 0, 4: 1} {
+		steps := map[string]any{}
+		for i := range n {
+			steps["s"+strconv.Itoa(i)] = map[string]any{"component": "azureml:large:1"}
+		}
+		if spec, err = json.Marshal(map[string]any{"type": "pipeline", "jobs": steps}); err != nil {
+			t.Fatal(err)
+		}
+		if _, problems := Read(spec, large); len(problems) != want {
+			t.Errorf("%d steps with a large component: %d problems", n, len(problems))
+		}
 	}
 }

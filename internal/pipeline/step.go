@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
 	"regexp"
@@ -80,6 +81,10 @@ func (r *reader) inner(path []string, o object) (c object, inline bool) {
 		if data == nil {
 			return nil, true
 		}
+		if r.size += len(data); r.size > mostRead {
+			r.wrong(path, "the components of the steps up to here have more than %d MiB together", mostRead>>20)
+			return nil, false
+		}
 		if c, err = decode(data); err != nil {
 			r.wrong(path, "component %s cannot be read: %v", ref, err)
 			return nil, false
@@ -148,7 +153,8 @@ func jobSpec(name string, step, inner object) trainyard.JobSpec {
 	}
 	if m, ok := either("distribution").(map[string]any); ok {
 		o := object(m)
-		s.Distribution = &trainyard.Distribution{DistributionType: distributions[strings.ToLower(o.text("type", "distribution_type", "distributionType"))],
+		kind := o.text("type", "distribution_type", "distributionType")
+		s.Distribution = &trainyard.Distribution{DistributionType: cmp.Or(distributions[strings.ToLower(kind)], kind),
 			ProcessCountPerInstance: o.whole("process_count_per_instance", "processCountPerInstance"), WorkerCount: o.whole("worker_count", "workerCount"),
 			ParameterServerCount: o.whole("parameter_server_count", "parameterServerCount")}
 	}

@@ -16,6 +16,9 @@ import (
 // lookAgain is how often a second start looks whether the first has ended.
 const lookAgain = time.Second
 
+// lockPatience is how long the task waits for a lock that it needs only to be waited for.
+const lockPatience = 5 * time.Second
+
 // claim takes the task for this start, and no other ever gets it: an engine that dies before it has written down what it did may start a
 // job twice. first is false for any but the first; release lets others see that this start is over. Where there is no folder that outlives
 // the start, as in a pod, or where an earlier one is to be repeated (Fresh), every start is the first.
@@ -30,7 +33,15 @@ func (f Options) claim(t trainyard.Task) (first bool, release func(), err error)
 	if err != nil {
 		return false, nil, fmt.Errorf("mark the task as begun: %w", err)
 	}
-	_ = hold(file) // without locks a second start cannot wait for the end of this one, and leaves at once
+	held := make(chan struct{})
+	go func() { // a folder from the network may have no locks, or wait for ever for them
+		defer close(held)
+		_ = hold(file) // without locks a second start cannot wait for the end of this one, and leaves at once
+	}()
+	select {
+	case <-held:
+	case <-time.After(lockPatience):
+	}
 	return true, func() { file.Close() }, nil
 }
 

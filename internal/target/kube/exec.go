@@ -23,6 +23,21 @@ var sendScript string
 //go:embed halt.sh
 var haltScript string
 
+// executor runs what an address says: over WebSocket, or, unless it is a guess, over SPDY where a cluster or a proxy before it knows no other.
+func (c *client) executor(u *url.URL, guess bool) (remotecommand.Executor, error) {
+	ws, err := remotecommand.NewWebSocketExecutor(c.rest, "GET", u.String())
+	if err != nil {
+		return nil, err
+	}
+	spdy, err := remotecommand.NewSPDYExecutor(c.rest, "POST", u)
+	if err != nil {
+		return nil, err
+	}
+	return remotecommand.NewFallbackExecutor(ws, spdy, func(err error) bool {
+		return !guess && (httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err))
+	})
+}
+
 // exec runs a shell script in a pod. in may be nil; what it says goes to out. A guess is not tried a second way.
 func (c *client) exec(ctx context.Context, pod string, guess bool, in io.Reader, out io.Writer, script string, args ...string) error {
 	q := url.Values{"container": {containerName}, "stdout": {"true"}, "stderr": {"true"},
@@ -31,17 +46,7 @@ func (c *client) exec(ctx context.Context, pod string, guess bool, in io.Reader,
 		q.Set("stdin", "true")
 	}
 	u := c.url(c.path(pods, pod, "exec"), q)
-	ws, err := remotecommand.NewWebSocketExecutor(c.rest, "GET", u.String())
-	if err != nil {
-		return fmt.Errorf("run a command in pod %s: %w", pod, err)
-	}
-	spdy, err := remotecommand.NewSPDYExecutor(c.rest, "POST", u)
-	if err != nil {
-		return fmt.Errorf("run a command in pod %s: %w", pod, err)
-	}
-	run, err := remotecommand.NewFallbackExecutor(ws, spdy, func(err error) bool {
-		return !guess && (httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err))
-	})
+	run, err := c.executor(u, guess)
 	if err != nil {
 		return fmt.Errorf("run a command in pod %s: %w", pod, err)
 	}

@@ -65,20 +65,29 @@ func (d *Driver) Usage(ctx context.Context, id trainyard.TaskID) (target.Usage, 
 // cat prints files of a pod's main container, as far as they are there.
 func (c *client) cat(ctx context.Context, p *pod, files []string) (string, error) {
 	q := url.Values{"container": {p.container().Name}, "stdout": {"true"}, "stderr": {"true"}, "command": append([]string{"cat"}, files...)}
-	u := c.url(c.path(pods, p.Meta.Name, "exec"), q)
-	run, err := remotecommand.NewWebSocketExecutor(c.rest, "GET", u.String())
+	run, err := c.executor(c.url(c.path(pods, p.Meta.Name, "exec"), q), false)
 	if err != nil {
 		return "", err
 	}
-	var out, words bytes.Buffer
+	var out, words head
 	err = run.StreamWithContext(klog.NewContext(ctx, klog.Logger{}), remotecommand.StreamOptions{Stdout: &out, Stderr: &words})
-	if _, exited := errors.AsType[exec.ExitError](err); exited && out.Len() > 0 { // of files that are not there
-		return out.String(), nil
+	if _, exited := errors.AsType[exec.ExitError](err); exited && out.b.Len() > 0 { // of files that are not there
+		return out.b.String(), nil
 	}
 	if err != nil && strings.Contains(err.Error(), "executable file not found") {
 		err = trainyard.Errorf(trainyard.CodeUnsupported, "its image has no cat, by which its use could be read")
 	}
-	return out.String(), err
+	return out.b.String(), err
+}
+
+// head keeps the beginning of what is written to it: what an image calls cat may print without end.
+type head struct{ b bytes.Buffer }
+
+const mostAccounts = 64 << 10 // bytes; a control group's files have some 4,000
+
+func (h *head) Write(p []byte) (int, error) {
+	h.b.Write(p[:min(len(p), mostAccounts-h.b.Len())])
+	return len(p), nil
 }
 
 // readGroup reads the files of a control group, one behind the other.

@@ -1,6 +1,8 @@
 package kube
 
 import (
+	"io"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,5 +20,18 @@ func TestAControlGroupIsRead(t *testing.T) {
 	}
 	if _, err := readGroup("anon 5\n"); trainyard.CodeOf(err) != trainyard.CodeUnsupported {
 		t.Errorf("without an account of processors: %v", err)
+	}
+}
+
+func TestWhatAnImageCallsCatFillsNoMemory(t *testing.T) {
+	var h head
+	long := strings.Repeat("x", 3*mostAccounts/2)
+	for range 3 {
+		if n, err := io.Copy(&h, strings.NewReader(long)); n != int64(len(long)) || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	if h.b.Len() != mostAccounts {
+		t.Errorf("%d bytes were kept", h.b.Len())
 	}
 }

@@ -16,12 +16,14 @@ const (
 )
 
 // New returns a writer to out, the standard output of a container: no faster than a log is read, and with the carriage return doubled that
-// the container runtime (containerd's CRI) drops before a line's end. Write waits; it counts the bytes that it was given.
-func New(out io.Writer) io.Writer {
-	return &writer{out: out, pace: rate.NewLimiter(steady, burst)}
+// the container runtime (containerd's CRI) drops before a line's end. Write waits; it counts the bytes that it was given. When ctx is done
+// it waits no more: the pod is being ended, and has little time to say the rest.
+func New(ctx context.Context, out io.Writer) io.Writer {
+	return &writer{ctx: ctx, out: out, pace: rate.NewLimiter(steady, burst)}
 }
 
 type writer struct {
+	ctx  context.Context
 	out  io.Writer
 	pace *rate.Limiter
 	last byte
@@ -30,9 +32,7 @@ type writer struct {
 func (w *writer) Write(data []byte) (int, error) {
 	for done := 0; done < len(data); {
 		piece := data[done:min(len(data), done+burst)]
-		if err := w.pace.WaitN(context.Background(), len(piece)); err != nil {
-			return done, err
-		}
+		_ = w.pace.WaitN(w.ctx, len(piece)) // or there is no time to wait
 		if err := w.print(piece); err != nil {
 			return done, err
 		}

@@ -7,7 +7,7 @@ import (
 
 func TestCarriageReturnsAreDoubledAcrossWrites(t *testing.T) {
 	var out bytes.Buffer
-	w := New(&out)
+	w := New(t.Context(), &out)
 	for _, piece := range []string{"50%\r100%\r", "\nend\r\n", "\n"} {
 		if n, err := w.Write([]byte(piece)); n != len(piece) || err != nil {
 			t.Fatalf("Write(%q) = %d, %v", piece, n, err)
