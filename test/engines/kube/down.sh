@@ -19,15 +19,17 @@ for part in containerd etcd; do "$here/part.sh" "$dir" stop "$part"; done
 for proc in /proc/[0-9]*; do
 	{ tr '\0' ' ' <"$proc/cmdline"; } 2>/dev/null | grep -q "^[^ ]*containerd-shim[^ ]* .*$dir/" && kill -KILL "${proc#/proc/}" 2>/dev/null
 done
-ip netns pids "$ns" 2>/dev/null | while read -r pid; do kill -KILL "$pid" 2>/dev/null; done
+[ "$(cat /run/lock/trainyard-kube.lock)" != "$dir" ] || ip netns pids "$ns" 2>/dev/null | while read -r pid; do kill -KILL "$pid" 2>/dev/null; done
 for _ in 1 2 3 4 5; do
 	awk -v d="$dir/" 'index($2, d) == 1 {print $2}' /proc/mounts | sort -r | while read -r mount; do umount "$mount" 2>/dev/null || umount -l "$mount"; done
 	grep -q " $dir/" /proc/mounts || break
 	sleep 0.2
 done
 for network in $(printf '%s\n' "${networks[@]:-}" | sort -u); do ip netns del "${network#netns/}" 2>/dev/null; done
-ip link del tykube 2>/dev/null
-ip netns del "$ns" 2>/dev/null
+if [ "$(cat /run/lock/trainyard-kube.lock)" = "$dir" ]; then
+	ip link del tykube 2>/dev/null
+	ip netns del "$ns" 2>/dev/null
+fi
 # The kubelet's cgroups outlive it.
 for tree in /sys/fs/cgroup /sys/fs/cgroup/*; do
 	[ -d "$tree/kubepods" ] && find "$tree/kubepods" -depth -type d -exec rmdir {} + 2>/dev/null

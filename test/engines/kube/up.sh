@@ -12,12 +12,17 @@ bin=$cache/kube-1.34.4 images=$cache/kube-images
 ns=trainyard-kube node=198.18.0.2 host=198.18.0.1 pods=198.18.1.0/24
 "$here/build.sh" "$bin"
 "$here/images.sh" "$images"
-if [ -e "/run/netns/$ns" ]; then
-	echo "the network namespace $ns is there already: another cluster runs, or down.sh did not" >&2
-	exit 1
+# One cluster at a time: its daemons inherit this lock, so it is free once the last of them has ended, however that was.
+exec 9>>/run/lock/trainyard-kube.lock
+if ! flock -n 9; then
+	echo "another cluster runs: waiting up to an hour for its end" >&2
+	flock -w 3600 9 || { echo "another cluster still runs, or the daemons of one that nobody ended: down.sh FOLDER ends it" >&2; exit 1; }
 fi
+ip link del tykube 2>/dev/null || true # of a cluster that was killed
+ip netns del "$ns" 2>/dev/null || true
 mkdir -p "$dir"/{pki,etcd,log,run,kubelet,cni,containerd,containerd-state}
 dir=$(cd "$dir" && pwd)
+echo "$dir" >/run/lock/trainyard-kube.lock # whose the network namespace is
 chmod 700 "$dir/etcd" "$dir/pki"
 trap '[ $? -eq 0 ] || "$here/down.sh" "$dir"' EXIT
 
