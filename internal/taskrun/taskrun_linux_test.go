@@ -1,7 +1,6 @@
 package taskrun
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -38,10 +37,9 @@ func TestMain(m *testing.M) {
 
 // desk is a folder as an engine lays it out for a task.
 type desk struct {
-	t    *testing.T
-	bin  string
-	dir  string
-	said bytes.Buffer // on standard error, by the newest start
+	t   *testing.T
+	bin string
+	dir string
 }
 
 func newDesk(t *testing.T, command string) *desk {
@@ -67,14 +65,24 @@ func (d *desk) path(name string) string { return filepath.Join(d.dir, name) }
 // start starts the program as engines do.
 func (d *desk) start(more ...string) *exec.Cmd {
 	d.t.Helper()
-	d.said.Reset()
+	said, err := os.Create(d.path("said"))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer said.Close()
 	cmd := exec.CommandContext(d.t.Context(), d.bin, append([]string{"task", "--file", d.path("task.json"), "--result", d.path("sign.0")}, more...)...)
-	cmd.Stderr = &d.said
+	cmd.Stderr = said
 	cmd.Env = append(os.Environ(), "TMPDIR="+d.dir)
 	if err := cmd.Start(); err != nil {
 		d.t.Fatal(err)
 	}
 	return cmd
+}
+
+// said is what the newest start said on standard error.
+func (d *desk) said() string {
+	data, _ := os.ReadFile(d.path("said"))
+	return string(data)
 }
 
 func (d *desk) end() trainyard.TaskEnd {
@@ -101,7 +109,7 @@ func (d *desk) wait(what string, holds func() bool) {
 	for late := time.After(time.Minute); !holds(); {
 		select {
 		case <-late:
-			d.t.Fatalf("%s never was: %s", what, d.said.String())
+			d.t.Fatalf("%s never was: %s", what, d.said())
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
@@ -159,8 +167,8 @@ func TestAStartAfterOneThatWasKilledRunsNothingAndSaysNothingOfTheCommand(t *tes
 	if _, err := os.Stat(d.path("sign.0")); err == nil {
 		t.Errorf("it left %+v", d.end())
 	}
-	if d.ran() != 1 || !strings.Contains(d.said.String(), "does not run a second time") {
-		t.Errorf("the command ran %d times; it said %q", d.ran(), d.said.String())
+	if d.ran() != 1 || !strings.Contains(d.said(), "does not run a second time") {
+		t.Errorf("the command ran %d times; it said %q", d.ran(), d.said())
 	}
 	_ = os.WriteFile(d.path("go"), nil, 0o600) // the command, which nobody looks after now
 }
@@ -169,7 +177,7 @@ func TestAFreshStartRunsAgain(t *testing.T) {
 	d := newDesk(t, "echo x >>$DESK/ran")
 	for range 2 {
 		if err := d.start("--fresh", "--dir", d.path("work")).Wait(); err != nil {
-			t.Fatalf("%v: %s", err, d.said.String())
+			t.Fatalf("%v: %s", err, d.said())
 		}
 	}
 	if d.ran() != 2 {
