@@ -9,7 +9,7 @@ TESTS ?= $(PKGS)
 # Packages whose tests stop, break and start again engines that are not ours.
 DRIVERS = ./internal/target/docker ./internal/target/kube ./internal/target/slurm ./internal/fleet/slurm ./internal/fleet/ssh
 
-.PHONY: build slim demo serve-demo test check drivers targets serving clients cross vm bench clean
+.PHONY: build slim demo serve-demo test check drivers kueue targets serving clients cross vm bench clean
 
 build: bin/trainyard
 
@@ -41,12 +41,21 @@ test: build
 check: build
 	@test -z "$$(gofmt -l $$(git ls-files '*.go'))" || { echo "gofmt would change:"; gofmt -l $$(git ls-files '*.go'); exit 1; }
 	$(GO) vet $(PKGS)
+	$(GO) vet -tags kueue ./internal/target/kube ./cmd/trainyard
 	cd tools && $(GO) build -o ../bin/staticcheck honnef.co/go/tools/cmd/staticcheck
 	bin/staticcheck $(PKGS)
 	@set -o pipefail; $(GO) test -race -timeout 30m -v $(TESTS) 2>&1 | awk -f tools/summary.awk
 
 drivers:
 	@set -o pipefail; $(GO) test -race -timeout 30m -v $(DRIVERS) 2>&1 | awk -f tools/summary.awk
+
+# Kueue itself, in a cluster of its own (root, and the packages that test/engines/kube/up.sh names): some minutes, and six more of a processor
+# the first time, so not part of test.
+kueue: build
+	@set -o pipefail; dir=$$(mktemp -d)/kube; lines=$$(test/engines/kube/up.sh "$$dir" | tail -n 20) && eval "$$lines" || exit 1; \
+	trap 'test/engines/kube/down.sh "$$dir"; rmdir "$$(dirname "$$dir")"' EXIT; \
+	lines=$$(test/engines/kube/kueue.sh "$$dir" | tail -n 1) && eval "$$lines" && \
+	$(GO) test -tags kueue -count=1 -p 1 -timeout 20m -v -run Kueue ./internal/target/kube ./cmd/trainyard 2>&1 | awk -f tools/summary.awk
 
 # The same job files on every kind of target, and the table of it; then every engine is unplugged in the middle of a job. Engines are those that TRAINYARD_TEST_* variables lead to: see
 # test/engines. TABLE is relative to this folder.

@@ -282,6 +282,7 @@ type ReplicaStatus struct {
 	Address    string    `json:"address,omitempty"`
 	Reason     string    `json:"reason,omitempty"`
 	Since      time.Time `json:"since,omitzero"`
+	Warnings   []string  `json:"warnings,omitempty"`
 
 	MemoryMB int64     `json:"memoryMB,omitempty"` // that it uses
 	PeakMB   int64     `json:"peakMB,omitempty"`   // the most that it has used

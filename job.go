@@ -136,6 +136,8 @@ type JobPlan struct {
 	Serve       *Serve                `json:"serve,omitempty"` // of a replica
 	Limits      Resources             `json:"limits,omitzero"` // what a task may use, where the node would let it use more
 
+	Asked string `json:"asked,omitempty"` // digest of what was submitted, as far as it says what is run
+
 	Pipeline *PipelinePlan `json:"pipeline,omitempty"` // of a job that is its children
 	Parent   string        `json:"parent,omitempty"`   // of a step's job: the pipeline's name
 }
@@ -152,6 +154,9 @@ type JobStatus struct {
 	Failure    *Failure  `json:"failure,omitempty"`
 	Warnings   []string  `json:"warnings,omitempty"` // understood and not acted on, overcommitted, image not used, …
 	CanceledBy string    `json:"canceledBy,omitempty"`
+
+	Steps []StepStatus `json:"steps,omitempty"` // of a pipeline, in the order of its plan
+	Told  LogTail      `json:"told,omitzero"`   // of a pipeline: what its log was last told
 }
 
 // Failure says in words what ended a job badly.
@@ -224,6 +229,7 @@ func (j *Job) Clone() *Job {
 	}
 	c.Status.Timeline = slices.Clone(j.Status.Timeline)
 	c.Status.Warnings = slices.Clone(j.Status.Warnings)
+	c.Status.Steps = slices.Clone(j.Status.Steps)
 	return &c
 }
 

@@ -1,5 +1,7 @@
 package trainyard
 
+import "time"
+
 // A pipeline is a job that is its children: it has no task of its own, so the scheduler never sees it. Each of its steps becomes a job like
 // any other, with the pipeline as its parent, as soon as those steps have completed that it takes outputs of.
 
@@ -42,4 +44,24 @@ func (j *Job) Children() []string {
 		out = append(out, StepJob(j.Name, s.Name))
 	}
 	return out
+}
+
+// PipelineLog is the name of a pipeline's own log, which is Azure ML's: a line for each step that begins, ends, or is not run.
+const PipelineLog = "logs/azureml/executionlogs.txt"
+
+// StepNotRun is the state of a step whose turn will not come; no job is ever in it.
+const StepNotRun JobState = "NotRun"
+
+// StepStatus is how a step was when its pipeline last looked: its job, or, before there is one, JobNotStarted.
+type StepStatus struct {
+	State   JobState  `json:"state"`
+	Why     string    `json:"why,omitempty"` // what it waits for, what it does before it runs, or what went wrong
+	Started time.Time `json:"started,omitzero"`
+	Ended   time.Time `json:"ended,omitzero"`
+}
+
+// LogTail is the end of a log: the text that begins at a byte of it. It may not be there yet.
+type LogTail struct {
+	At   int64  `json:"at"`
+	Text string `json:"text"`
 }

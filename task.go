@@ -106,6 +106,7 @@ type TaskInput struct {
 	Key     string `json:"key,omitempty"`     // blob key or prefix in the server's store; "" when URI is remote (https)
 	Mode    string `json:"mode,omitempty"`    // never empty for non-literals
 	Missing bool   `json:"missing,omitempty"` // optional and not given
+	Vacant  bool   `json:"vacant,omitempty"`  // an empty folder if nothing is there: what another step made, which may be nothing
 }
 
 // TaskOutput is an output resolved by the server.

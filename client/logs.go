@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -43,10 +44,10 @@ func (c *Client) Run(ctx context.Context, job string) (Run, error) {
 	return run, nil
 }
 
-// MainLog is the name of the log that a person wants to follow: that of the user's process, or of process 0 of several; "" while there is
-// none.
+// MainLog is the name of the log that a person wants to follow: that of the user's process, of process 0 of several, or of a
+// pipeline; "" while there is none.
 func (r Run) MainLog() string {
-	for _, name := range []string{"user_logs/std_log.txt", "user_logs/std_log_process_0.txt"} {
+	for _, name := range []string{"user_logs/std_log.txt", "user_logs/std_log_process_0.txt", trainyard.PipelineLog} {
 		if _, ok := r.Logs[name]; ok {
 			return name
 		}
@@ -197,7 +198,15 @@ type JobStatus struct {
 	Failure    *trainyard.Failure
 	Studio     string // address of its page
 	Outputs    map[string]*trainyard.JobOutput
-	Steps      int // of a pipeline
+	Steps      []JobStep // of a pipeline
+}
+
+// JobStep is how a step of a pipeline is.
+type JobStep struct {
+	Name   string             `json:"name"`
+	Job    string             `json:"job"`
+	Status trainyard.JobState `json:"status"`
+	Why    string             `json:"why"`
 }
 
 // JobStatus reads a job.
@@ -226,7 +235,7 @@ func ReadJobStatus(data json.RawMessage) (JobStatus, error) {
 			ExitCode       *int                            `json:"exitCode"`
 			Failure        *trainyard.Failure              `json:"failure"`
 			Outputs        map[string]*trainyard.JobOutput `json:"outputs"`
-			Steps          []json.RawMessage               `json:"steps"`
+			Steps          []JobStep                       `json:"steps"`
 			Services       map[string]struct {
 				Endpoint string `json:"endpoint"`
 			} `json:"services"`
@@ -238,10 +247,10 @@ func ReadJobStatus(data json.RawMessage) (JobStatus, error) {
 	p := r.Properties
 	return JobStatus{Name: r.Name, ID: r.ID, Type: p.JobType, Compute: p.ComputeID, Display: p.DisplayName, Experiment: p.ExperimentName,
 		Status: p.Status, Reason: p.Reason, Timeline: p.Timeline, Warnings: p.Warnings, ExitCode: p.ExitCode, Failure: p.Failure,
-		Studio: p.Services["Studio"].Endpoint, Outputs: p.Outputs, Steps: len(p.Steps)}, nil
+		Studio: p.Services["Studio"].Endpoint, Outputs: p.Outputs, Steps: p.Steps}, nil
 }
 
-// WatchJob looks at a job again and again, tells seen each time it has changed its state or its reason, and returns when until says so of
+// WatchJob looks at a job again and again, tells seen each time it has changed its state or its reason or a step has, and returns when until says so of
 // what it saw. It waits out a server that restarts, for Config.Patience.
 func (c *Client) WatchJob(ctx context.Context, name string, seen func(JobStatus), until func(JobStatus) bool) (JobStatus, error) {
 	var last JobStatus
@@ -250,7 +259,7 @@ func (c *Client) WatchJob(ctx context.Context, name string, seen func(JobStatus)
 		if err != nil {
 			return last, err
 		}
-		if now.Status != last.Status || now.Reason.Message != last.Reason.Message {
+		if now.Status != last.Status || now.Reason.Message != last.Reason.Message || !slices.Equal(now.Steps, last.Steps) {
 			pause = 20 * time.Millisecond
 			if seen != nil {
 				seen(now)

@@ -80,7 +80,7 @@ func probeMachine(ctx context.Context, settings json.RawMessage) (control.Found,
 	}
 	out, err := json.Marshal(s)
 	notes := append([]string{fmt.Sprintf("its host key is %s; it is believed from now on", found.Fingerprint)}, found.Notes...)
-	return control.Found{Settings: out, Notes: notes}, err
+	return control.Found{Settings: out, Engines: found.Engines, Notes: notes}, err
 }
 
 // slurmSettings is how Slurm is reached and where jobs go. An address is a login node's, in the words of a VirtualMachine; an account with a

@@ -129,6 +129,15 @@ func TestPipelinesOfBatchEndpoints(t *testing.T) {
 		if out, err := c.try("job", "stream", "-n", "whole"); err != nil || !strings.Contains(out, "job whole of 4 steps") || !strings.Contains(out, "Completed") {
 			t.Errorf("stream: %v %s", err, out)
 		}
+		log := c.cli("job", "logs", "-n", "whole")
+		for _, step := range []string{"left ", "right", "after", "join "} {
+			if strings.Count(log, step+"  Completed") != 1 {
+				t.Errorf("the log does not tell of %s once:\n%s", step, log)
+			}
+		}
+		if got := c.cli("job", "show", "-n", "whole", "--query", "steps[].[name,status]", "-o", "tsv"); got != "left\tCompleted\nright\tCompleted\nafter\tCompleted\njoin\tCompleted" {
+			t.Errorf("steps %q", got)
+		}
 		if got := c.letter("whole"); got != wholeLetter {
 			t.Errorf("letter %q", got)
 		}
@@ -152,6 +161,15 @@ func TestPipelinesOfBatchEndpoints(t *testing.T) {
 		v := c.until("broken", trainyard.JobFailed)
 		if v.Failure == nil || !strings.Contains(v.Failure.Message, "step left failed (job broken-left): ") || !strings.Contains(v.Failure.Message, "not run: ") {
 			t.Errorf("failure %+v", v.Failure)
+		}
+		out, err := c.try("job", "stream", "-n", "broken")
+		for _, want := range []string{"left   Failed      ", "; see: trainyard job logs --name broken-left\n", "join   NotRun      it takes outputs of left, and there are none\n", "✗ Failed", "step left failed (job broken-left): "} {
+			if err == nil || !strings.Contains(out, want) {
+				t.Errorf("the stream does not say %q: %v\n%s", want, err, out)
+			}
+		}
+		if right := strings.Index(out, "right  Canceled"); right > 0 && !strings.HasPrefix(out[right:], "right  Canceled    canceled by pipeline broken as another step failed") {
+			t.Errorf("who canceled the other step: %s", out[right:])
 		}
 		if got := c.steps("broken"); !strings.Contains(got, "broken-left=Failed") || strings.Contains(got, "join") {
 			t.Errorf("steps %s", got)
@@ -198,6 +216,19 @@ func TestPipelinesOfBatchEndpoints(t *testing.T) {
 		if got := c.letter("direct"); got != wholeLetter {
 			t.Errorf("letter %q", got)
 		}
+		if got := c.cli("component", "list", "--query", "[].name", "-o", "tsv"); strings.Contains(got, "anonymous") {
+			t.Errorf("steps are listed as components: %s", got)
+		}
+		other := c.file("c/other.yml", strings.Replace(body, "cat ${{inputs.a}}/word ", "cat ", 1))
+		if out, err := c.try("job", "create", "-n", "direct", "-f", other); err == nil || !strings.Contains(out, `job \"direct\" exists already with other steps`) && !strings.Contains(out, `job "direct" exists already with other steps`) {
+			t.Errorf("another pipeline by the same name: %v %s", err, out)
+		}
+		c.cli("job", "create", "-n", "bare", "-o", "none", "-f", c.file("c/bare.yml", "type: pipeline\ncompute: azureml:local\njobs:\n"+
+			"  one: {command: \"true\", outputs: {nothing: {type: uri_folder}}}\n"+
+			"  two: {command: \"test -d ${{inputs.of}}\", inputs: {of: \"${{parent.jobs.one.outputs.nothing}}\"}}\n"))
+		// an empty folder is handed on, too
+		c.until("bare", trainyard.JobCompleted)
+		c.cli("job", "create", "-n", "direct", "-o", "none", "-f", filepath.Join(filepath.Dir(other), "job.yml")) // the same one again
 		c.cli("batch-deployment", "create", "-o", "none", "-f", c.file("again.yml", "name: again\nendpoint_name: post\ntype: pipeline\njob_definition: azureml:direct\nsettings: {default_compute: local}\n"))
 		c.cli("batch-endpoint", "invoke", "-n", "post", "-d", "again", "--job-name", "again", "-o", "none")
 		c.until("again", trainyard.JobCompleted)
@@ -250,6 +281,12 @@ func TestAPipelineGoesOnWhenItsServerIsKilled(t *testing.T) {
 	l.until("tough", trainyard.JobCompleted)
 	if got := l.letter("tough"); got != wholeLetter {
 		t.Errorf("letter %q", got)
+	}
+	log := l.cli("job", "logs", "-n", "tough")
+	for _, step := range []string{"left ", "right", "after", "join "} {
+		if strings.Count(log, step+"  Completed") != 1 {
+			t.Errorf("the log does not tell of %s once:\n%s", step, log)
+		}
 	}
 	for step, n := range ran(t, marks) {
 		if n != 1 {

@@ -60,6 +60,61 @@ func cobraHint(kind trainyard.Kind, e map[string]any) string {
 	return ""
 }
 
+// choices completes a flag whose words are always the same.
+func choices(cmd *cobra.Command, flag string, words ...string) {
+	completes(cmd, flag, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// completeSizes are the VM sizes that there are at a command's location.
+func (a *app) completeSizes(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	return a.listed(cmd, func(ctx context.Context, c *client.Client) (string, error) {
+		location, err := a.location(ctx, c, cmd)
+		return c.ProviderPath("locations", location, "vmSizes"), err
+	}, func(size map[string]any) string {
+		hint := plain(size["vCPUs"]) + " vCPUs, " + plain(size["memoryGB"]) + " GiB"
+		if gpus := plain(size["gpus"]); gpus != "" && gpus != "0" {
+			hint += ", " + gpus + " GPUs"
+		}
+		return hint
+	})
+}
+
+// completeLocations are the server's locations.
+func (a *app) completeLocations(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	return a.listed(cmd, func(_ context.Context, c *client.Client) (string, error) { return c.ProviderPath("locations"), nil },
+		func(location map[string]any) string { return text(location, "properties", "driver") })
+}
+
+// listed are the names, with hints, of what the server lists at a path; none if it does not say in time.
+func (a *app) listed(cmd *cobra.Command, path func(context.Context, *client.Client) (string, error), hint func(map[string]any) string) ([]string, cobra.ShellCompDirective) {
+	const directive = cobra.ShellCompDirectiveNoFileComp
+	ctx, cancel := context.WithTimeout(cmd.Context(), completeWithin)
+	defer cancel()
+	c, err := a.client()
+	if err != nil {
+		return nil, directive
+	}
+	at, err := path(ctx, c)
+	if err != nil {
+		return nil, directive
+	}
+	var names []string
+	for raw, err := range c.ListAt(ctx, at, nil) {
+		if err != nil {
+			break
+		}
+		if m, err := decode(raw); err == nil {
+			names = append(names, text(m, "name")+"\t"+hint(m))
+		}
+	}
+	return names, directive
+}
+
+// completes says what completes a flag that the command has.
+func completes(cmd *cobra.Command, flag string, f cobra.CompletionFunc) {
+	_ = cmd.RegisterFlagCompletionFunc(flag, f) // fails only for a flag that is not there
+}
+
 func workspaceNames(ctx context.Context, c *client.Client) []string {
 	var names []string
 	for raw, err := range c.ListAt(ctx, c.GroupPath("workspaces"), nil) {

@@ -42,6 +42,10 @@ func (a *app) computeCreate() *cobra.Command {
 	f.StringP("size", "s", "", "VM `size` of a node: \"trainyard compute list-sizes\" lists them")
 	f.String("tier", "", "dedicated or low_priority")
 	f.String("location", "", "where its machines come from")
+	choices(cmd, "type", "amlcompute")
+	choices(cmd, "tier", "dedicated", "low_priority")
+	completes(cmd, "size", a.completeSizes)
+	completes(cmd, "location", a.completeLocations)
 	for name, help := range computeExtras {
 		f.String(name, "", help.help)
 	}
@@ -144,6 +148,7 @@ func (a *app) computeList() *cobra.Command {
 		},
 	}, trainyard.KindCompute)
 	cmd.Flags().String("type", "", "only computes of this type")
+	choices(cmd, "type", append([]string{"amlcompute", "local"}, attachTypes()...)...)
 	return addListFlags(cmd, false)
 }
 

@@ -69,6 +69,7 @@ Kubernetes cluster (kubernetes), partitions of a Slurm cluster (slurm). It is lo
 	}, trainyard.KindCompute)
 	f := cmd.Flags()
 	f.StringP("type", "t", "", strings.Join(attachTypes(), ", "))
+	choices(cmd, "type", attachTypes()...)
 	f.String("description", "", "what it is for")
 	f.StringArray("tags", nil, "`key=value` pairs")
 	for name, flag := range attachFlags {

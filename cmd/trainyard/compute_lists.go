@@ -73,7 +73,8 @@ func (a *app) computeSizes() *cobra.Command {
 		},
 	}, trainyard.KindCompute)
 	cmd.Flags().StringP("type", "t", "", "only sizes for computes of this type: amlcompute, computeinstance")
-	addLocation(cmd)
+	choices(cmd, "type", "amlcompute", "computeinstance")
+	a.addLocation(cmd)
 	return cmd
 }
 
@@ -126,7 +127,7 @@ func (a *app) computeUsage() *cobra.Command {
 			return a.print(items, view{table: usageTable})
 		},
 	}, trainyard.KindCompute)
-	addLocation(cmd)
+	a.addLocation(cmd)
 	return cmd
 }
 
@@ -143,8 +144,9 @@ func usageTable(items []any) *table {
 	return t
 }
 
-func addLocation(cmd *cobra.Command) {
+func (a *app) addLocation(cmd *cobra.Command) {
 	cmd.Flags().StringP("location", "l", "", "location (default: the workspace's)")
+	completes(cmd, "location", a.completeLocations)
 }
 
 func (a *app) location(ctx context.Context, c *client.Client, cmd *cobra.Command) (string, error) {

@@ -8,7 +8,7 @@ import (
 
 func (a *app) computeView() view {
 	return view{table: func(items []any) *table {
-		t := &table{heads: []string{"Name", "Type", "State", "Nodes", "Size", "Idle", "Tier", "Why"}, right: []bool{3: true}, spare: []int{7, 6, 5, 1},
+		t := &table{heads: []string{"Name", "Type", "State", "Nodes", "Size", "Idle", "Tier", "Why"}, right: []bool{3: true}, spare: []int{6, 5, 4, 1, 7},
 			tint: func(col int, cell string) string {
 				if col == 2 {
 					return stateColor(cell)

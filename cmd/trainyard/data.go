@@ -28,6 +28,7 @@ func (a *app) dataCreate() *cobra.Command {
 	f := cmd.Flags()
 	f.StringP("version", "v", "", "`VERSION` of it (default: the next)")
 	f.StringP("type", "t", "", "uri_file, uri_folder or mltable")
+	choices(cmd, "type", "uri_file", "uri_folder", "mltable")
 	f.StringP("path", "p", "", "local `PATH`, https:// or azureml:// address")
 	f.StringP("datastore", "d", "", "datastore that a local path is uploaded to")
 	f.String("description", "", "what it is")

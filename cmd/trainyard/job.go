@@ -223,7 +223,7 @@ func (a *app) jobView() view {
 
 func (a *app) jobTable(items []any) *table {
 	t := &table{heads: []string{"Name", "Display name", "Status", "Compute", "Experiment", "Created", "Took", "Why"}, right: []bool{6: true},
-		spare: []int{1, 4, 7, 5, 3},
+		spare: []int{4, 1, 5, 7, 3},
 		tint: func(col int, cell string) string {
 			if col == 2 {
 				return stateColor(cell)
@@ -292,20 +292,19 @@ func (a *app) jobDetail(e map[string]any) {
 	a.bars(a.out, spansOf(e, a.now()))
 }
 
-// stepsText lists the steps of a pipeline with their jobs, one a line.
+// stepsText lists the steps of a pipeline with how they are and their jobs, one a line.
 func stepsText(v any) string {
 	list, _ := v.([]any)
+	width := 0
+	for _, it := range list {
+		width = max(width, len(text(asMap(it), "name")))
+	}
 	var lines []string
 	for _, it := range list {
 		m := asMap(it)
-		line := text(m, "name") + " is job " + text(m, "job")
-		var after []string
-		all, _ := m["after"].([]any)
-		for _, a := range all {
-			after = append(after, plain(a))
-		}
-		if len(after) > 0 {
-			line += ", after " + strings.Join(after, ", ")
+		line := fmt.Sprintf("%-*s  %-10s  job %s", width, text(m, "name"), text(m, "status"), text(m, "job"))
+		if why := text(m, "why"); why != "" {
+			line += ": " + strings.ReplaceAll(why, "\n", " ")
 		}
 		lines = append(lines, line)
 	}

@@ -87,8 +87,8 @@ func (s *streamer) head(j client.JobStatus) {
 	if j.Compute != "" {
 		where = strings.TrimPrefix(reference(j.Compute), "azureml:")
 	}
-	if j.Steps > 0 {
-		where = "of " + plural(j.Steps, "step")
+	if len(j.Steps) > 0 {
+		where = "of " + plural(len(j.Steps), "step")
 	} else {
 		where = "on " + where
 	}
@@ -172,11 +172,24 @@ func (s *streamer) seen(j client.JobStatus) {
 	if j.Status.Terminal() {
 		return // the summary says it
 	}
+	defer s.waiting(before, j)
+	if len(j.Steps) > 0 && before.Status == j.Status {
+		return // its log tells of its steps
+	}
 	why := j.Reason.Message
 	if why == "" && before.Status == j.Status {
 		return
 	}
 	s.note("%s %s", s.paintErr(stateColor(string(j.Status)), fmt.Sprintf("%-10s", j.Status)), clean(why))
+}
+
+// waiting tells why steps of a pipeline are in a queue, when that is something new.
+func (s *streamer) waiting(before, j client.JobStatus) {
+	for i, step := range j.Steps {
+		if step.Status == trainyard.JobQueued && step.Why != "" && (i >= len(before.Steps) || before.Steps[i].Why != step.Why) {
+			s.note("%s step %s: %s", s.paintErr(stateColor(string(step.Status)), fmt.Sprintf("%-10s", step.Status)), clean(step.Name), clean(step.Why))
+		}
+	}
 }
 
 // tick keeps the progress line of a job that waits.

@@ -5,9 +5,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
+	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -118,6 +121,37 @@ func checkMLflow(p *servePlace) {
 	p.cli("online-endpoint", "delete", "-n", e, "-y", "-o", "none")
 }
 
+// second is the model's second version. The demo's has a script that collects what it is asked, with Azure's own package, in the environment
+// that its MLflow model was served in.
+func (p *servePlace) second() []string {
+	p.t.Helper()
+	sets := []string{"--set", "environment_variables.VERSION=two"}
+	if p.model != wine {
+		return sets
+	}
+	dir := p.t.TempDir()
+	p.cli("model", "download", "-n", "wine-mlflow", "-l", "latest", "-p", dir)
+	file := ""
+	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Name() == "conda.yaml" {
+			file = path
+		}
+		return err
+	})
+	if file == "" {
+		p.t.Fatal("the MLflow model has no conda.yaml")
+	}
+	conda := regexp.MustCompile(`(python=+\d+\.\d+)\.\d+`).ReplaceAllString(readText(p.t, file), "$1") // as it was served
+	if err := os.WriteFile(file, []byte(strings.ReplaceAll(conda, "python==", "python=")), 0o644); err != nil {
+		p.t.Fatal(err)
+	}
+	code, err := filepath.Abs("testdata/serving/collecting/src")
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return append(sets, "--set", "code_configuration.code="+code, "--set", "environment.conda_file="+file, "--set", "data_collector.collections.inputs.enabled=true")
+}
+
 func checkUpdate(p *servePlace) {
 	url, key := p.door(p.endpoint())
 	stop, done := make(chan struct{}), make(chan struct{})
@@ -136,7 +170,7 @@ func checkUpdate(p *servePlace) {
 			}
 		}
 	}()
-	p.must("update", p.endpoint(), "--set", "environment_variables.VERSION=two")
+	p.must("update", p.endpoint(), p.second()...)
 	<-time.After(time.Second)
 	close(stop)
 	<-done
@@ -145,6 +179,24 @@ func checkUpdate(p *servePlace) {
 	}
 	if g := p.cli("online-deployment", "show", "-n", p.model.deployment, "-e", p.endpoint(), "--query", "replicas[?state=='Ready'].generation", "-o", "tsv"); g != "2" {
 		p.t.Errorf("replicas of generation %q serve", g)
+	}
+}
+
+// checkCollected finds the rows of the requests that the second version got while it was asked.
+func checkCollected(p *servePlace) {
+	var asked struct{ Data [][]float64 }
+	if err := json.Unmarshal([]byte(request(p.t)), &asked); err != nil {
+		p.t.Fatal(err)
+	}
+	var rows []collectedRow
+	p.wait("rows are in the datastore", func() bool {
+		rows = p.collected(p.endpoint(), p.model.deployment, "inputs")
+		return len(rows) > 0
+	})
+	for _, row := range rows {
+		if !strings.HasPrefix(row.Agent, "azureml-ai-monitoring/") || len(row.Data) != len(asked.Data) || row.Data[0]["0"] != asked.Data[0][0] {
+			p.t.Fatalf("a row is %+v, want the data of %v", row, asked.Data)
+		}
 	}
 }
 

@@ -15,8 +15,8 @@ import (
 )
 
 // One suite for every kind of serving and two models: the files in examples/serve, and those in testdata/serving/torch, deployed as they are,
-// with nothing set but where they run (and, where replicas of the first are containers, the image). docs/serving.md holds what came of it: see
-// servingVar.
+// with nothing set but where they run (and, where replicas of the first are containers, the image). The first one's second version has another
+// script. docs/serving.md holds what came of it: see servingVar.
 
 // servingVar names the page whose table is to be written. It is what turns the engines on, as tableVar does for targets.
 const servingVar = "TRAINYARD_SERVING_TABLE"
@@ -73,6 +73,7 @@ func (m *servedModel) checks() []serveCheck {
 		{"log", "what a replica prints is there to read", checkLog},
 		{"mlflow", "an MLflow model without code", checkMLflow},
 		{"update", "another version under load, and no request fails", checkUpdate},
+		{"collected", "what the script logs with azureml-ai-monitoring is in the datastore", checkCollected},
 		{"broken", "a model that does not load: refused with its log, and the old one serves", checkBroken},
 		{"scale", "from one replica to two", checkScale},
 		{"killed", "a replica killed with -9 is replaced", checkKilled},
@@ -132,7 +133,7 @@ func servingLabs(t *testing.T) (labs []*servedLab) {
 	here.add("managed", plain)
 	if why := sshtest.Missing(); why == "" {
 		m := sshtest.New(t, sshtest.Options{})
-		offline(t, m, "scikit-learn==1.5.2", "joblib==1.4.2", "azureml-inference-server-http", "mlflow-skinny==3.6.0", "pandas")
+		offline(t, m, "scikit-learn==1.5.2", "joblib==1.4.2", "azureml-inference-server-http", "mlflow-skinny==3.6.0", "pandas", "azureml-ai-monitoring")
 		here.addMachine(m, plain)
 	} else {
 		leftOut(t, "SSH machine ("+why+")", sshtest.Install)

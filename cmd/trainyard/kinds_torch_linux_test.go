@@ -23,9 +23,6 @@ func (s *servedLab) addTorch(t *testing.T, kube *servedLab) {
 	s.add("managed", plain).model = torch
 	if sshtest.Missing() == "" {
 		s.addMachine(machineWithEngine(t), plain).model = torch
-		l.wait("the machine has joined and said what it has", func() bool {
-			return l.cli("compute", "list-nodes", "-n", "edge", "--query", "[].node_state", "-o", "tsv") == "idle"
-		})
 	}
 	s.add("container instance", plain, "--set", "type=container_instance").model = torch
 	if kube != nil {

@@ -30,7 +30,7 @@ func (a *app) locationList() *cobra.Command {
 }
 
 func (a *app) locationShow() *cobra.Command {
-	return a.verb(verb{
+	cmd := a.verb(verb{
 		use: "show [NAME]", short: "Show a location, or the one that an Azure region means here",
 		example: "  trainyard location show --name local\n  trainyard location show westeurope",
 		do: func(ctx context.Context, c *client.Client, cmd *cobra.Command, args []string) error {
@@ -49,6 +49,8 @@ func (a *app) locationShow() *cobra.Command {
 			return a.print(snakeAll(m), a.locationView())
 		},
 	}, trainyard.KindCompute)
+	cmd.ValidArgsFunction = a.completeLocations // not with names of computes
+	return cmd
 }
 
 func (a *app) locationView() view {

@@ -31,6 +31,7 @@ func (a *app) modelCreate() *cobra.Command {
 	f := cmd.Flags()
 	f.StringP("version", "v", "", "`VERSION` of it (default: the next)")
 	f.StringP("type", "t", "", "custom_model, mlflow_model or triton_model")
+	choices(cmd, "type", "custom_model", "mlflow_model", "triton_model")
 	f.StringP("path", "p", "", "local `PATH`, azureml://jobs/JOB/outputs/NAME/paths/PATH, azureml://datastores/… or runs:/RUN/PATH")
 	f.StringP("datastore", "d", "", "datastore that a local path is uploaded to")
 	f.StringP("stage", "s", "", "Development, Staging, Production, …")

@@ -48,7 +48,7 @@ The temporary endpoint is deleted at the end, whatever the end is. Named sizes t
 	f.Int("max-concurrency", 64, "most requests at once at an instance")
 	f.Bool("no-verify", false, "do not apply the rate to what is recommended")
 	f.String("plot", "", "`FILE` to write a plot to, as SVG")
-	addLocation(cmd)
+	a.addLocation(cmd)
 	_ = cmd.MarkFlagFilename("request-file") // these fail only for a flag that is not there
 	_ = cmd.MarkFlagFilename("plot", "svg")
 	return addFileFlags(cmd, "deployment")

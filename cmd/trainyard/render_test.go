@@ -156,3 +156,14 @@ func TestTimelineAddsUp(t *testing.T) {
 		t.Errorf("in all %v", got)
 	}
 }
+
+func TestAPipelineIsShownWithItsSteps(t *testing.T) {
+	a, out, _ := people(0)
+	a.jobDetail(map[string]any{"name": "p", "status": "Running", "steps": []any{
+		map[string]any{"name": "read", "job": "p-read", "status": "Completed"}, map[string]any{"name": "fit_all", "job": "p-fit_all", "status": "Queued", "why": "no node\nis free"}}})
+	for _, want := range []string{"read     Completed   job p-read\n", "fit_all  Queued      job p-fit_all: no node is free\n"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, out.String())
+		}
+	}
+}

@@ -26,6 +26,7 @@ type play struct {
 	at    int
 	log   string
 	build string
+	parts []string // "state|why" of a pipeline's one step at each of steps
 }
 
 func (p *play) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -36,7 +37,9 @@ func (p *play) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case strings.HasSuffix(r.URL.Path, "/details"):
 		logs := map[string]string{"system_logs/environment.txt": "http://x/log/build"}
-		if state == "Running" || over {
+		if p.parts != nil {
+			logs = map[string]string{"logs/azureml/executionlogs.txt": "http://x/log/main"}
+		} else if state == "Running" || over {
 			logs["user_logs/std_log.txt"] = "http://x/log/main"
 		}
 		reply(w, map[string]any{"status": state, "logFiles": logs})
@@ -53,6 +56,10 @@ func (p *play) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.at++
 		job := map[string]any{"name": "j", "id": "x", "properties": map[string]any{"status": state, "computeId": "c", "reason": map[string]any{"message": why},
 			"warnings": []string{"the image was not used"}}}
+		if p.parts != nil {
+			state, why, _ := strings.Cut(p.parts[min(p.at-1, len(p.parts)-1)], "|")
+			job["properties"].(map[string]any)["steps"] = []map[string]string{{"name": "fit", "job": "j-fit", "status": state, "why": why}}
+		}
 		if over {
 			props := job["properties"].(map[string]any)
 			props["timeline"] = []trainyard.Span{{Name: "queue", Start: noon, End: noon.Add(time.Second)}, {Name: "user", Start: noon.Add(time.Second), End: noon.Add(4 * time.Second)}}
@@ -114,6 +121,25 @@ func TestStreamTellsTheWaitTheLogAndTheEnd(t *testing.T) {
 	}
 	if strings.Contains(note, "\x1b") || strings.Contains(note, "\r") {
 		t.Errorf("control characters where nobody reads: %q", note)
+	}
+}
+
+// The log of a pipeline tells of its steps; beside it stands only what the log does not have.
+func TestStreamOfAPipelineTellsItsLogAndWhyAStepWaits(t *testing.T) {
+	p := &play{steps: []string{"Preparing|its first steps are being submitted", "Preparing|its first steps are being submitted", "Preparing|0 of 1 steps completed; queued: fit", "Running|0 of 1 steps completed; running: fit",
+		"Running|0 of 1 steps completed; stored: fit", "Completed|completed"}, log: "fit  Queued\nfit  Running\nfit  Completed\n",
+		parts: []string{"NotStarted|", "NotStarted|", "Queued|no node is free", "Running|", "Finalizing|outputs are stored", "Completed|"}}
+	end, out, note, err := watch(t, p, false)
+	if err != nil || end.Status != trainyard.JobCompleted || out != p.log {
+		t.Fatalf("%v, %v, standard output %q", end.Status, err, out)
+	}
+	for _, want := range []string{"job j of 1 step\n", "Preparing  its first steps are being submitted\n", "Queued     step fit: no node is free\n", "Running    0 of 1 steps completed; running: fit\n", "✓ Completed"} {
+		if strings.Count(note, want) != 1 {
+			t.Errorf("not once %q in\n%s", want, note)
+		}
+	}
+	if strings.Contains(note, "stored") {
+		t.Errorf("what the log says is told twice:\n%s", note)
 	}
 }
 

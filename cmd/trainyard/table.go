@@ -30,7 +30,16 @@ func (t *table) add(cells ...string) {
 const (
 	gap        = 2  // blanks between columns
 	narrowCell = 10 // no column is squeezed below this
+	narrowWhy  = 30 // and one with sentences only where nothing else helps
 )
+
+// narrowest is how far a column is squeezed before spare ones are left out.
+func (t *table) narrowest(col int) int {
+	if t.heads[col] == "Why" {
+		return narrowWhy
+	}
+	return narrowCell
+}
 
 // print writes the table. On a terminal that is narrower, it squeezes columns, the widest first and the first, which has the names, last;
 // and where that is not enough it leaves spare ones out. Columns without any content are left out anyhow.
@@ -45,12 +54,18 @@ func (t *table) print(c *console, w io.Writer) {
 	}
 	if c.outTTY && c.width > 0 {
 		for _, i := range t.spare {
-			if least(widths, cols) <= c.width {
+			if t.least(widths, cols) <= c.width {
 				break
 			}
 			cols = slices.DeleteFunc(cols, func(col int) bool { return col == i })
 		}
-		squeeze(widths, cols, c.width)
+		squeeze(widths, cols, c.width, func(col int) int {
+			if col == cols[0] {
+				return widths[col]
+			}
+			return t.narrowest(col)
+		})
+		squeeze(widths, cols, c.width, func(int) int { return narrowCell })
 	}
 	t.line(c, w, cols, widths, t.heads, true)
 	for _, r := range t.rows {
@@ -69,29 +84,29 @@ func (t *table) filled() []int {
 }
 
 // least is the width that columns need when all but the first are squeezed.
-func least(widths, cols []int) int {
+func (t *table) least(widths, cols []int) int {
 	total := -gap
 	for n, i := range cols {
 		if n == 0 {
 			total += widths[i] + gap
 			continue
 		}
-		total += min(widths[i], narrowCell) + gap
+		total += min(widths[i], t.narrowest(i)) + gap
 	}
 	return total
 }
 
 // squeeze takes width from the widest column, a character at a time, until all fit or none can give any more.
-func squeeze(widths, cols []int, most int) {
+func squeeze(widths, cols []int, most int, narrowest func(col int) int) {
 	for {
 		total, widest := -gap, cols[0]
 		for n, i := range cols {
 			total += widths[i] + gap
-			if n > 0 && widths[i] > narrowCell && (widest == cols[0] || widths[i] > widths[widest]) {
+			if n > 0 && widths[i] > narrowest(i) && (widest == cols[0] || widths[i] > widths[widest]) {
 				widest = i
 			}
 		}
-		if total <= most || widths[widest] <= narrowCell {
+		if total <= most || widths[widest] <= narrowest(widest) {
 			return
 		}
 		widths[widest]--

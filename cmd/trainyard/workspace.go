@@ -43,6 +43,7 @@ func (a *app) workspaceCreate() *cobra.Command {
 	f.String("display-name", "", "name for people")
 	f.String("description", "", "what it is for")
 	f.StringP("location", "l", "", "where its machines come from")
+	completes(cmd, "location", a.completeLocations)
 	f.StringArray("tags", nil, "`key=value` pairs")
 	return addWaitFlags(addFileFlags(cmd, "workspace"))
 }

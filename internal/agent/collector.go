@@ -1,21 +1,23 @@
 package agent
 
 import (
-	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
-	"math/rand/v2"
+	random "math/rand/v2"
 	"mime"
 	"net"
 	"net/http"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -43,14 +45,19 @@ const (
 )
 
 // collector is the data collector beside a replica: it takes the rows that the scoring script collects with azureml-ai-monitoring, and
-// sends them to the server. It answers at once, whatever the server does, and forgets what is too much.
+// sends them to the server. It answers at once, whatever the server does, and refuses what is too much. What it has taken is in a file until
+// the server has it: see collector_send.go.
 type collector struct {
 	k   *task
 	srv *http.Server
+	key string // that the replica sends; see known
+
+	strangers atomic.Int64 // requests without it
 
 	mu    sync.Mutex
 	rows  map[string][][]byte // by collection
 	bytes int
+	file  *os.File      // the rows; nil: there is none
 	wake  chan struct{} // closed when the replica has ended
 	done  chan struct{} // closed when all is sent or given up
 }
@@ -67,10 +74,11 @@ func (k *task) houseCollector(t *trainyard.Task, env map[string]string) {
 		env[collectorPrint] = "true"
 		return
 	}
-	at := ln.Addr().(*net.TCPAddr)
-	env[collectorHost], env[collectorPort] = at.IP.String(), strconv.Itoa(at.Port)
+	at, key := ln.Addr().(*net.TCPAddr), rand.Text()
+	env[collectorHost], env[collectorPort] = collectorUser+":"+key+"@"+at.IP.String(), strconv.Itoa(at.Port)
+	pastProxies(env, at.IP.String())
 	k.mu.Lock()
-	k.kept.Collector, k.collects = at.String(), ln
+	k.kept.Collector, k.kept.CollectorKey, k.collects = at.String(), key, ln
 	k.mu.Unlock()
 }
 
@@ -94,32 +102,45 @@ func (k *task) collectorPlace(t *trainyard.Task) (net.Listener, error) {
 // collecting takes rows for as long as the replica's process runs: until stop is called.
 func (k *task) collecting(ctx context.Context) (stop func()) {
 	k.mu.Lock()
-	at, ln := k.kept.Collector, k.collects
+	at, key, ln := k.kept.Collector, k.kept.CollectorKey, k.collects
 	k.collects = nil
 	k.mu.Unlock()
 	if at == "" {
 		return func() {}
 	}
-	if ln == nil { // an agent before this one opened it
-		var err error
-		if ln, err = net.Listen("tcp", at); err != nil {
-			k.warn(fmt.Sprintf("what the scoring script collects is lost: its collector's address %s is not free any more: %v", at, err))
-			return func() {}
-		}
-	}
-	c := &collector{k: k, rows: map[string][][]byte{}, wake: make(chan struct{}), done: make(chan struct{})}
+	c := &collector{k: k, key: key, rows: map[string][][]byte{}, wake: make(chan struct{}), done: make(chan struct{})}
+	c.openFile()
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /modeldata/log", c.take)
-	c.srv = &http.Server{Handler: mux, ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10}
+	c.srv = &http.Server{Handler: c.known(mux), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10}
+	opening, cancel := context.WithCancel(ctx)
 	served := make(chan struct{})
-	go func() { defer close(served); _ = c.srv.Serve(netutil.LimitListener(ln, collectedConns)) }()
+	go func() { defer close(served); c.serve(opening, ln, at) }()
 	go c.run(ctx)
 	return func() {
+		cancel()
 		c.srv.Close()
 		<-served
 		close(c.wake)
 		<-c.done
+		c.saidStrangers()
 	}
+}
+
+// serve takes rows until the server is closed. After another agent it opens the port again, and waits where that is not free.
+func (c *collector) serve(ctx context.Context, ln net.Listener, at string) {
+	var tries backoff
+	for ln == nil {
+		var err error
+		if ln, err = net.Listen("tcp", at); err == nil {
+			break
+		}
+		c.k.warn(fmt.Sprintf("what the scoring script collects is lost until its collector's address is free again: %v", err))
+		if pause(ctx, tries.next()); ctx.Err() != nil {
+			return
+		}
+	}
+	_ = c.srv.Serve(netutil.LimitListener(ln, collectedConns))
 }
 
 // collected is a row: a CloudEvent in JSON, with the fields that Azure's data collector adds.
@@ -150,7 +171,7 @@ func (c *collector) take(w http.ResponseWriter, r *http.Request) {
 			strings.Join(slices.Sorted(maps.Keys(c.k.kept.Task.Serve.Collects)), ", ")), http.StatusNotFound)
 		return
 	}
-	if rand.Float64() >= share {
+	if random.Float64() >= share {
 		return // disabled, or no part of the sample
 	}
 	data, err := io.ReadAll(http.MaxBytesReader(w, r.Body, collectedBody))
@@ -208,90 +229,4 @@ func (c *collector) row(h http.Header, collection string, data []byte) ([]byte, 
 		err = fmt.Errorf("one collect() can be at most %d bytes as a row; this one has %d", collectedPiece, len(row))
 	}
 	return append(row, '\n'), err
-}
-
-// add keeps a row for the next send; false: too much waits.
-func (c *collector) add(collection string, row []byte) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.bytes+len(row) > collectedWaits {
-		return false
-	}
-	c.rows[collection] = append(c.rows[collection], row)
-	c.bytes += len(row)
-	return true
-}
-
-// run sends what waits every second, and what is left when the replica has ended.
-func (c *collector) run(ctx context.Context) {
-	defer close(c.done)
-	every := time.NewTicker(collectedEvery)
-	defer every.Stop()
-	for {
-		select {
-		case <-every.C:
-			c.send(ctx)
-			continue
-		case <-c.wake:
-		}
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), collectedLast)
-		defer cancel()
-		c.send(last)
-		c.mu.Lock()
-		lost := c.bytes
-		c.mu.Unlock()
-		if lost > 0 {
-			c.k.warn(fmt.Sprintf("%d bytes of rows that the scoring script collected last were lost: the server did not take them", lost))
-		}
-		return
-	}
-}
-
-// send gives what waits to the server, in pieces of whole rows. What it does not take now is tried again, what it refuses is dropped.
-func (c *collector) send(ctx context.Context) {
-	c.mu.Lock()
-	waiting := maps.Clone(c.rows)
-	c.mu.Unlock()
-	for _, name := range slices.Sorted(maps.Keys(waiting)) {
-		for rows := waiting[name]; len(rows) > 0; {
-			n, size := 0, 0
-			for n < len(rows) && size+len(rows[n]) <= collectedPiece {
-				size += len(rows[n])
-				n++
-			}
-			piece := bytes.Join(rows[:n], nil)
-			err := c.put(ctx, name, piece)
-			if err != nil && !refused(err) {
-				c.k.a.log.Debug("send collected rows", "task", c.k.id, "collection", name, "err", err)
-				break
-			}
-			if err != nil {
-				c.k.a.log.Warn("collected rows are dropped", "task", c.k.id, "collection", name, "err", err)
-			}
-			rows = rows[n:]
-			c.mu.Lock()
-			c.rows[name], c.bytes = c.rows[name][n:], c.bytes-size
-			if len(c.rows[name]) == 0 {
-				delete(c.rows, name)
-			}
-			c.mu.Unlock()
-		}
-	}
-}
-
-// put hands rows over as a piece of a log whose name says that they are to be kept with the collection.
-func (c *collector) put(ctx context.Context, name string, rows []byte) error {
-	a := c.k.a
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
-	defer cancel()
-	l, err := a.leases.get(ctx)
-	if err != nil {
-		return err
-	}
-	_, err = a.cfg.Link.Append(ctx, a.cfg.Node, l.Epoch, c.k.id, trainyard.CollectedLog+name, 0, rows)
-	if outdated(err) {
-		a.leases.drop(l)
-		return trainyard.Errorf(trainyard.CodeBusy, "the node joins again: %v", err)
-	}
-	return err
 }

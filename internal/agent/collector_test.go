@@ -7,6 +7,8 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,7 +20,8 @@ func TestConnectionsWithTheCollectorAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k := &task{a: &Agent{}, collects: ln}
+	k := &task{a: &Agent{}, collects: ln, base: filepath.Join(t.TempDir(), "task")}
+	k.kept.CollectorKey = "key"
 	k.kept.Collector, k.kept.Task.Serve = ln.Addr().String(), &trainyard.Serve{Collects: map[string]float64{"rows": 1}}
 	defer k.collecting(t.Context())()
 	call := func(collection, body string) net.Conn {
@@ -27,7 +30,7 @@ func TestConnectionsWithTheCollectorAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { c.Close() })
-		fmt.Fprintf(c, "POST /modeldata/log HTTP/1.1\r\nHost: x\r\nce-type: azureml.inference.%s\r\nContent-Length: 2\r\n\r\n%s", collection, body)
+		fmt.Fprintf(c, "POST /modeldata/log HTTP/1.1\r\nHost: x\r\nAuthorization: Basic cmVwbGljYTprZXk=\r\nce-type: azureml.inference.%s\r\nContent-Length: 2\r\n\r\n%s", collection, body)
 		return c
 	}
 	var held []net.Conn
@@ -43,5 +46,66 @@ func TestConnectionsWithTheCollectorAreBounded(t *testing.T) {
 	next.SetReadDeadline(time.Now().Add(10 * time.Second))
 	if r, err := http.ReadResponse(bufio.NewReader(next), nil); err != nil || r.StatusCode != http.StatusNotFound {
 		t.Errorf("it did not get the place of one that is gone: %v %v", r, err)
+	}
+}
+
+func TestNoProxyIsBetweenAScriptAndItsCollector(t *testing.T) {
+	for _, name := range []string{"HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy", "NO_PROXY", "no_proxy"} {
+		t.Setenv(name, "")
+	}
+	for _, c := range []struct {
+		env  map[string]string
+		want string
+	}{
+		{map[string]string{}, ""},
+		{map[string]string{"http_proxy": "http://p"}, "127.0.0.1"},
+		{map[string]string{"HTTP_PROXY": "http://p", "NO_PROXY": "a.test,.b"}, "a.test,.b,127.0.0.1"},
+		{map[string]string{"HTTP_PROXY": "http://p", "no_proxy": "*"}, "*"},
+	} {
+		pastProxies(c.env, "127.0.0.1")
+		if got := c.env["no_proxy"]; got != c.want {
+			t.Errorf("past proxies go %q, want %q", got, c.want)
+		}
+	}
+	t.Setenv("HTTP_PROXY", "http://p") // of the agent, whose environment scripts get
+	env := map[string]string{}
+	if pastProxies(env, "127.0.0.1"); env["NO_PROXY"] != "127.0.0.1" {
+		t.Errorf("the agent's proxy is asked: %v", env)
+	}
+}
+
+func TestACollectorComesBackWhereItWasWhenThatIsFree(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := taken.Addr().String()
+	k := &task{a: New(Config{}), base: filepath.Join(t.TempDir(), "task")}
+	k.kept.Collector, k.kept.CollectorKey = at, "key"
+	defer k.collecting(t.Context())()
+	for end := time.Now().Add(10 * time.Second); ; <-time.After(5 * time.Millisecond) {
+		k.mu.Lock()
+		said := strings.Join(k.report.Warnings, "; ")
+		k.mu.Unlock()
+		if strings.Contains(said, "until its collector's address is free again") {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the warnings are %q", said)
+		}
+	}
+	taken.Close()
+	for end := time.Now().Add(10 * time.Second); ; <-time.After(5 * time.Millisecond) {
+		res, err := http.Post("http://"+at+"/modeldata/log", "application/json", strings.NewReader("[]"))
+		if err == nil {
+			res.Body.Close()
+			if res.StatusCode != http.StatusUnauthorized {
+				t.Errorf("somebody without the key is told %s", res.Status)
+			}
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatal(err)
+		}
 	}
 }

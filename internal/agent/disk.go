@@ -26,7 +26,8 @@ type stored struct {
 	Port    int                `json:"port,omitempty"`    // of loopback, that this node chose for a replica
 	Serving *trainyard.Serving `json:"serving,omitempty"` // how the replica was last said to be
 
-	Collector string `json:"collector,omitempty"` // where the rows are taken that a replica's script collects
+	Collector    string `json:"collector,omitempty"`    // where the rows are taken that a replica's script collects
+	CollectorKey string `json:"collectorKey,omitempty"` // and what tells the script from others who reach that
 }
 
 // Beside each other in the agent's folder lie, for each task, named after it: one file from when it is wanted, one more from when it is
@@ -68,7 +69,7 @@ func erase(base string) error {
 	if err := os.RemoveAll(base + logsFolder); err != nil {
 		return err
 	}
-	for _, ending := range []string{".part", stagedFile, wantedFile} {
+	for _, ending := range []string{".part", rowsFile + ".part", rowsFile, stagedFile, wantedFile} {
 		if err := os.Remove(base + ending); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -101,7 +102,7 @@ func (a *Agent) load() ([]stored, error) {
 				best[name] = s
 			}
 			seen[name] = true
-		case logsFolder, ".part":
+		case logsFolder, ".part", rowsFile:
 			seen[name] = true
 		}
 	}

@@ -39,8 +39,13 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// groupOf is a name for the tasks of a test that no other test has, of another process either: who shares one ends the tasks of the other.
+func groupOf(dir string) string {
+	return "replicas-" + filepath.Base(filepath.Dir(dir)) + "-" + filepath.Base(dir)
+}
+
 func hostReplicas(ctx context.Context, dir, url string) error {
-	d, err := (&process.Config{}).Open(ctx, target.Env{Dir: filepath.Join(dir, "tasks"), Group: "replicas-" + filepath.Base(dir)})
+	d, err := (&process.Config{}).Open(ctx, target.Env{Dir: filepath.Join(dir, "tasks"), Group: groupOf(dir)})
 	if err != nil {
 		return err
 	}
@@ -140,7 +145,7 @@ func newOffice(t *testing.T) *office {
 
 // sweep ends what a test that failed has left.
 func (o *office) sweep() {
-	d, err := (&process.Config{}).Open(context.Background(), target.Env{Dir: filepath.Join(o.dir, "tasks"), Group: "replicas-" + filepath.Base(o.dir)})
+	d, err := (&process.Config{}).Open(context.Background(), target.Env{Dir: filepath.Join(o.dir, "tasks"), Group: groupOf(o.dir)})
 	if err != nil {
 		o.Errorf("open the driver to clear up: %v", err)
 		return
@@ -160,6 +165,22 @@ func (o *office) begin() (stop func()) {
 			o.Errorf("the agent: %v", err)
 		}
 	}
+}
+
+// host runs an agent in a process of its own, until it is killed.
+func (o *office) host() (kill func()) {
+	o.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), hostEnv+"="+o.dir, hostEnv+"_SERVER="+o.web.URL)
+	if err := cmd.Start(); err != nil {
+		o.Fatal(err)
+	}
+	kill = func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}
+	o.Cleanup(kill) // before sweep
+	return kill
 }
 
 func (o *office) touch(name string) {
@@ -316,29 +337,16 @@ func TestAReplicaThatIsStoppedGetsNoNewRequestsAndFinishesThoseItHas(t *testing.
 
 func TestAReplicaOutlivesItsAgentWhichFindsItAgain(t *testing.T) {
 	o := newOffice(t)
-	host := func() *exec.Cmd {
-		cmd := exec.Command(os.Args[0])
-		cmd.Env = append(os.Environ(), hostEnv+"="+o.dir, hostEnv+"_SERVER="+o.web.URL)
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		return cmd
-	}
-	kill := func(cmd *exec.Cmd) {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	}
-	first := host()
+	kill := o.host()
 	o.srv.want(o.job)
 	s := o.untilReady()
 	pid := o.ask(s.Address)
-	kill(first)
+	kill()
 	if o.ask(s.Address) != pid {
 		t.Error("the replica did not outlive its agent")
 	}
 	before, joins := len(o.reports()), len(o.srv.joined())
-	second := host()
-	defer func() { kill(second) }()
+	defer o.host()()
 	o.until("the new agent has joined and told of it", func() bool {
 		return len(o.srv.joined()) > joins && len(o.reports()) > before && o.last().Serving != nil
 	})

@@ -20,8 +20,10 @@ func (k *task) begin(ctx context.Context) *trainyard.Result {
 		if k.asked() != "" {
 			return k.ended("before it began")
 		}
-		err := k.a.cfg.Driver.Start(ctx, k.kept.Task)
-		if err != nil && !k.hasBegun(ctx) {
+		if err := k.start(ctx); err != nil {
+			if k.asked() != "" && trainyard.CodeOf(err) == trainyard.CodeBusy {
+				return k.ended("before it began")
+			}
 			return failed(err, trainyard.ClassStart)
 		}
 	}

@@ -99,6 +99,9 @@ func (d *door) listAssets(c *call, kind trainyard.Kind) (reply, error) {
 	container := len(c.rest) == 3 && kind.Versioned()
 	var items []envelope
 	for _, r := range page.Items {
+		if container && kind == trainyard.KindComponent && anonymous(r) { // the steps of somebody's pipeline
+			continue
+		}
 		body, err := d.assetBody(c, r, container)
 		if err != nil {
 			return reply{}, err
@@ -108,6 +111,13 @@ func (d *door) listAssets(c *call, kind trainyard.Kind) (reply, error) {
 		}
 	}
 	return pageOf(c, items, page.Next)
+}
+
+func anonymous(r *trainyard.Resource) bool {
+	var p struct {
+		IsAnonymous bool `json:"isAnonymous"`
+	}
+	return json.Unmarshal(r.Properties, &p) == nil && p.IsAnonymous
 }
 
 // selected applies the filters that clients may send and the store does not know. They narrow a page that has been read, so a page may

@@ -304,21 +304,6 @@ func (d *door) addStatus(c *call, j *trainyard.Job, props *members) error {
 	return nil
 }
 
-// stepView is a step of a pipeline: what it waits for, and the job that it becomes.
-type stepView struct {
-	Name  string   `json:"name"`
-	Job   string   `json:"job"`
-	After []string `json:"after,omitempty"`
-}
-
-func stepsOf(j *trainyard.Job, p *trainyard.PipelinePlan) []stepView {
-	out := []stepView{}
-	for _, s := range p.Steps {
-		out = append(out, stepView{s.Name, trainyard.StepJob(j.Name, s.Name), s.After})
-	}
-	return out
-}
-
 // addEnd adds what a job has once it began and ended.
 func addEnd(s *trainyard.JobStatus, props *members) {
 	if !s.Started.IsZero() {

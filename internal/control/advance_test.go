@@ -101,6 +101,15 @@ func TestAGangGivesWayAsAWhole(t *testing.T) {
 	}
 }
 
+func TestAJobThatNeverBeganOnlyWaited(t *testing.T) {
+	j := attempt(trainyard.JobCanceled)
+	j.Status.Attempts, j.Status.Ended = nil, t0.Add(time.Minute)
+	spans := timeline(j, t0.Add(time.Hour))
+	if len(spans) != 1 || spans[0].Name != trainyard.SpanQueue || !spans[0].End.Equal(j.Status.Ended) {
+		t.Errorf("its time went to %+v", spans)
+	}
+}
+
 func TestTimelineHasNoGaps(t *testing.T) {
 	at := func(s int) time.Time { return t0.Add(time.Duration(s) * time.Second) }
 	j := attempt(trainyard.JobCompleted, ended(trainyard.ClassOK, 0))

@@ -166,6 +166,9 @@ func unchanged(old, r *trainyard.Resource) error {
 		var a, b map[string]json.RawMessage
 		_ = json.Unmarshal(old.Properties, &a)
 		_ = json.Unmarshal(r.Properties, &b)
+		if f == "componentSpec" {
+			a[f], b[f] = bareComponent(a[f]), bareComponent(b[f])
+		}
 		if !sameJSON(a[f], b[f]) {
 			return trainyard.Conflict("%s %q version %q exists with another %s; versions are immutable: create the next one", singular(r.Kind), r.Name, r.Version, f)
 		}

@@ -72,6 +72,7 @@ func (c *Control) dropAttached(ctx context.Context, key trainyard.ComputeKey) er
 // Found is what a look at an engine or a machine found.
 type Found struct {
 	Settings json.RawMessage
+	Engines  []string // container engines of a machine
 	Notes    []string // for people: what is not as they may expect
 }
 
@@ -112,7 +113,7 @@ func (c *Control) attach(ctx context.Context, comp *trainyard.Compute) error {
 	if err == nil {
 		before, err := json.Marshal(old.Spec.Properties)
 		if err == nil && bytes.Equal(before, props) && bytes.Equal(old.Secret, comp.Secret) {
-			comp.Settings = old.Settings
+			comp.Settings, comp.Engines = old.Settings, old.Engines
 			return nil
 		}
 	}
@@ -131,7 +132,7 @@ func (c *Control) attach(ctx context.Context, comp *trainyard.Compute) error {
 			return named(comp, err)
 		}
 	}
-	comp.Settings = found.Settings
+	comp.Settings, comp.Engines = found.Settings, found.Engines
 	for _, note := range found.Notes {
 		comp.Warnings = trainyard.Warn(comp.Warnings, note)
 	}

@@ -1,10 +1,8 @@
 package control
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"fmt"
 	"maps"
 	"path"
 	"regexp"
@@ -17,8 +15,7 @@ import (
 // rolling are the folders of time slices, by a data collector's rolling_rate.
 var rolling = map[string]string{"year": "2006", "month": "2006/01", "day": "2006/01/02", "hour": "2006/01/02/15", "minute": "2006/01/02/15/04"}
 
-// collect keeps what was collected of a deployment: JSON lines, a file each time, in a folder for each time slice that the deployment
-// asks for.
+// collect keeps what was collected of a deployment: files of JSON lines, in a folder for each time slice that the deployment asks for.
 func (c *Control) collect(ctx context.Context, endpoint, deployment, collection string, rows []byte) error {
 	d := c.served.deployment(endpoint, deployment)
 	if d == nil || d.Spec.DataCollector == nil {
@@ -29,19 +26,16 @@ func (c *Control) collect(ctx context.Context, endpoint, deployment, collection 
 	if !ok || strings.EqualFold(one.DataCollectionMode, "Disabled") {
 		return nil
 	}
-	folder := trainyard.DataPath{Scope: d.Scope, Datastore: trainyard.BlobDatastore,
-		Path: path.Join("modelDataCollector", d.Endpoint, d.Name, name)}.Key()
+	folder := trainyard.DataPath{Scope: d.Scope, Datastore: trainyard.BlobDatastore, Path: path.Join("modelDataCollector", d.Endpoint, d.Name, name)}
 	if id := one.DataID; id != "" {
-		key, err := c.collectionKey(ctx, d.Scope, id)
+		at, err := c.collectionPath(ctx, d.Scope, id)
 		if err != nil {
 			return err
 		}
-		folder = key
+		folder = at
 	}
-	now := c.Now().UTC()
-	slice := now.Format(cmp.Or(rolling[strings.ToLower(set.RollingRate)], rolling["hour"]))
-	key := fmt.Sprintf("%s/%s/%s-%s.jsonl", strings.TrimRight(folder, "/"), slice, now.Format("150405.000000"), newKey()[:6])
-	return c.Blobs.Put(ctx, key, bytes.NewReader(rows))
+	slice := c.Now().UTC().Format(cmp.Or(rolling[strings.ToLower(set.RollingRate)], rolling["hour"]))
+	return c.gather(ctx, folder, slice, rows)
 }
 
 // collectOwn keeps what the script of a replica collected itself.
@@ -117,37 +111,37 @@ func (r *deploying) collections() {
 			r.fail("data_collector.collections.%s.sampling_rate is %v, want more than 0 and at most 1", name, one.SamplingRate)
 		}
 		if one.DataID != "" {
-			if _, err := r.c.collectionKey(r.ctx, r.d.Scope, one.DataID); err != nil {
+			if _, err := r.c.collectionPath(r.ctx, r.d.Scope, one.DataID); err != nil {
 				r.fail("data_collector.collections.%s: %v", name, err)
 			}
 		}
 	}
 }
 
-// collectionKey is where a collection's data_id is in the store: a path in a datastore of the deployment's own workspace, or that of a data
+// collectionPath is where a collection's data_id is in the store: a path in a datastore of the deployment's own workspace, or that of a data
 // asset. Who may change a deployment must not write by it what they could not write themselves.
-func (c *Control) collectionKey(ctx context.Context, scope trainyard.Scope, id string) (string, error) {
+func (c *Control) collectionPath(ctx context.Context, scope trainyard.Scope, id string) (at trainyard.DataPath, err error) {
 	r := &resolver{c: c, ctx: ctx, j: &trainyard.Job{Scope: scope}}
 	in := trainyard.TaskInput{URI: id}
 	if err := r.locate(&in); err != nil {
-		return "", err
+		return at, err
 	}
 	if in.Key == "" {
-		return "", trainyard.Invalid("data_collector: %s is not in this server's store: want a path in a datastore, or a data asset that has one", id)
+		return at, trainyard.Invalid("data_collector: %s is not in this server's store: want a path in a datastore, or a data asset that has one", id)
 	}
 	p, err := trainyard.ParseDataPath(scope, in.URI)
 	switch {
 	case strings.HasPrefix(in.URI, "azureml://jobs/"):
-		return "", trainyard.Invalid("data_collector: %s is the output of a job, whose files are that job's alone: want a path in a datastore, such as "+
+		return at, trainyard.Invalid("data_collector: %s is the output of a job, whose files are that job's alone: want a path in a datastore, such as "+
 			"azureml://datastores/%s/paths/collected", id, trainyard.BlobDatastore)
 	case err != nil:
-		return "", trainyard.Invalid("data_collector: %s is no path in a datastore: %v", id, err)
+		return at, trainyard.Invalid("data_collector: %s is no path in a datastore: %v", id, err)
 	case p.Scope.Fold() != scope.Fold():
-		return "", trainyard.Invalid("data_collector: %s is in workspace %q, and deployments write to their own, %q, alone: want a path in one of its datastores",
+		return at, trainyard.Invalid("data_collector: %s is in workspace %q, and deployments write to their own, %q, alone: want a path in one of its datastores",
 			id, p.Scope.Workspace, scope.Workspace)
 	case strings.EqualFold(p.Datastore, trainyard.ArtifactDatastore):
-		return "", trainyard.Invalid("data_collector: %s is in datastore %s, which holds the logs and files of jobs: want a path in another, such as "+
+		return at, trainyard.Invalid("data_collector: %s is in datastore %s, which holds the logs and files of jobs: want a path in another, such as "+
 			"azureml://datastores/%s/paths/collected", id, trainyard.ArtifactDatastore, trainyard.BlobDatastore)
 	}
-	return in.Key, nil
+	return p, nil
 }

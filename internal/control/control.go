@@ -23,6 +23,7 @@ type Blobs interface {
 	Open(ctx context.Context, key string, offset int64) (io.ReadCloser, trainyard.BlobInfo, error)
 	List(ctx context.Context, prefix string) ([]trainyard.BlobInfo, error)
 	Put(ctx context.Context, key string, r io.Reader) error
+	Append(ctx context.Context, key string, offset int64, data []byte) (size int64, err error)
 	DeletePrefix(ctx context.Context, prefix string) error
 }
 
@@ -79,6 +80,9 @@ type Control struct {
 	pipelines pipelines
 	advances  *loop.Keyed[trainyard.JobKey] // pipelines to be looked at
 
+	gathered *gathered
+	settles  *loop.Keyed[string] // folders of collections to get a file
+
 	retired []trainyard.Location // not configured any more, and not without nodes yet; as Boot found them
 	unsub   func()
 }
@@ -89,10 +93,11 @@ func New(cfg Config) *Control {
 		Config: cfg, sched: loop.NewWake(), scale: loop.NewWake(),
 		seen: map[trainyard.NodeID]time.Time{}, tasks: map[trainyard.TaskID]*trainyard.Task{}, polled: map[trainyard.JobKey]bool{}, remarks: map[trainyard.NodeID]string{},
 		nodes: newTopics[trainyard.NodeID](cfg.Now().UnixNano()), fleets: newTopics[string](cfg.Now().UnixNano()),
-		served: newServed(), routes: newTopics[string](cfg.Now().UnixNano()),
+		served: newServed(), routes: newTopics[string](cfg.Now().UnixNano()), gathered: newGathered(),
 	}
 	c.reconcile = loop.NewKeyed(4, loop.Backoff{}, c.reconcileDeployment)
 	c.advances = loop.NewKeyed(4, loop.Backoff{}, c.advancePipeline)
+	c.settles = loop.NewKeyed(2, loop.Backoff{}, c.nextFile)
 	for _, n := range cfg.Store.AllNodes() {
 		c.seen[n.ID] = cfg.Now() // a server that was away gives every node its full time again
 	}
@@ -118,6 +123,8 @@ func (c *Control) Run(g *loop.Group) {
 	g.Go("watch nodes", c.watchNodes)
 	g.Go("serve", c.serve)
 	g.Go("pipelines", c.runPipelines)
+	g.Go("collected rows", c.settles.Run)
+	g.Go("collected rows of earlier servers", c.deliverLeft)
 	c.sched.Set()
 	c.scale.Set()
 }

@@ -38,6 +38,9 @@ func (c *Control) submit(ctx context.Context, who trainyard.User, in *trainyard.
 	if err == nil {
 		err = finish(j)
 	}
+	if err == nil {
+		err = c.shelveSteps(ctx, who, j)
+	}
 	if err != nil {
 		return nil, false, err
 	}
@@ -45,7 +48,7 @@ func (c *Control) submit(ctx context.Context, who trainyard.User, in *trainyard.
 	if j.Spec.ExperimentName == "" {
 		j.Spec.ExperimentName = "Default"
 	}
-	j.Created, j.Modified, j.CreatedBy = now, now, who.Name
+	j.Created, j.Modified, j.CreatedBy, j.Plan.Asked = now, now, who.Name, askedDigest(&in.Spec)
 	j.Status = trainyard.JobStatus{Warnings: warnings}
 	if err := enter(j, now); err != nil {
 		return nil, false, err
@@ -113,8 +116,10 @@ func openFor(tx *store.Tx, j *trainyard.Job) (string, error) {
 
 // updateJob changes what may change of a submitted job. What a client sends back unchanged is no change.
 func (c *Control) updateJob(ctx context.Context, who trainyard.User, old, in *trainyard.Job) (*trainyard.Job, error) {
-	if in.Spec.Command != "" && in.Spec.Command != old.Spec.Command {
-		return nil, trainyard.Conflict("job %q exists already with another command; jobs are not changed once submitted: choose another name", in.Name)
+	if old.Plan.Asked == "" || old.Plan.Asked != askedDigest(&in.Spec) {
+		if what := changed(old, c.inStoredWords(ctx, in)); what != "" {
+			return nil, trainyard.Conflict("job %q exists already with %s; jobs are not changed once submitted: choose another name", in.Name, what)
+		}
 	}
 	var saved *trainyard.Job
 	err := c.Store.Update(ctx, func(tx *store.Tx) error {
@@ -167,6 +172,7 @@ func (c *Control) Job(ctx context.Context, scope trainyard.Scope, name string) (
 // present fills in what is computed when somebody looks: the timeline, why a queued job waits, and which node of a placed one is silent.
 func (c *Control) present(ctx context.Context, j *trainyard.Job) *trainyard.Job {
 	j.Status.Timeline = timeline(j, c.Now())
+	c.presentSteps(j)
 	if why, silent := c.silence(ctx, j); silent {
 		last := j.Status.Reason
 		j.Status.Reason = trainyard.Reason{Code: codeSilent, Message: strings.TrimPrefix(last.Message+"; ", "; ") + why, Since: last.Since}

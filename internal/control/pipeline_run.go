@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path"
+	"strings"
 	"sync"
 	"time"
 
@@ -103,11 +104,14 @@ func (c *Control) advancePipeline(ctx context.Context, key trainyard.JobKey) (ti
 	if err != nil || j == nil {
 		return 0, err
 	}
+	if err := c.tellPipeline(ctx, j); err != nil {
+		return 0, err
+	}
 	next := pipeline.Decide(j, jobs)
 	who := trainyard.User{Name: j.CreatedBy, Role: trainyard.RoleAdmin}
 	refused := map[int]string{}
 	for _, i := range next.Start {
-		why, err := c.beginStep(ctx, who, j, &j.Plan.Pipeline.Steps[i])
+		why, err := c.beginStep(ctx, who, j, &j.Plan.Pipeline.Steps[i], jobs)
 		if err != nil {
 			return 0, err
 		}
@@ -115,15 +119,15 @@ func (c *Control) advancePipeline(ctx context.Context, key trainyard.JobKey) (ti
 			refused[i] = why
 		}
 	}
-	if j.Status.CanceledBy != "" {
-		who.Name = j.Status.CanceledBy
+	if who.Name = j.Status.CanceledBy; who.Name == "" {
+		who.Name = "pipeline " + j.Name + " as another step failed"
 	}
 	for _, name := range next.Stop {
 		if err := c.CancelJob(ctx, who, j.Scope, name); err != nil && !trainyard.IsNotFound(err) {
 			return 0, fmt.Errorf("stop step %s: %w", name, err)
 		}
 	}
-	return 0, c.notePipeline(ctx, key, jobs, next, refused)
+	return 0, c.notePipeline(ctx, key, next, refused)
 }
 
 // lookAtPipeline reads a pipeline and the jobs of its steps, nil for those that were not made. A pipeline that is over is nil.
@@ -153,13 +157,14 @@ func (c *Control) lookAtPipeline(ctx context.Context, key trainyard.JobKey) (*tr
 }
 
 // beginStep submits a step's job. refused is why it cannot be, for good.
-func (c *Control) beginStep(ctx context.Context, who trainyard.User, j *trainyard.Job, s *trainyard.PipelineStep) (refused string, err error) {
+func (c *Control) beginStep(ctx context.Context, who trainyard.User, j *trainyard.Job, s *trainyard.PipelineStep, jobs []*trainyard.Job) (refused string, err error) {
 	child := &trainyard.Job{Scope: j.Scope, Name: trainyard.StepJob(j.Name, s.Name), Spec: s.Spec}
 	if old, err := c.Store.Job(ctx, child.Key()); err == nil && old.Plan.Parent != j.Name {
 		return fmt.Sprintf("there is another job %s, which is not of this pipeline", child.Name), nil
 	}
 	_, _, err = c.submit(ctx, who, child, func(made *trainyard.Job) error {
 		made.Plan.Parent = j.Name
+		mayBeVacant(made, jobs)
 		return nil
 	})
 	if err == nil {
@@ -173,6 +178,21 @@ func (c *Control) beginStep(ctx context.Context, who trainyard.User, j *trainyar
 		return err.Error(), nil
 	}
 	return "", fmt.Errorf("begin step %s: %w", s.Name, err)
+}
+
+// mayBeVacant lets a step begin though a step before it has left a folder empty.
+func mayBeVacant(made *trainyard.Job, jobs []*trainyard.Job) {
+	for name, in := range made.Plan.Inputs {
+		for _, before := range jobs {
+			if before == nil || in.Type == "uri_file" || in.Key == "" {
+				continue
+			}
+			for _, out := range before.Plan.Outputs {
+				in.Vacant = in.Vacant || strings.TrimSuffix(out.Key, "/") == strings.TrimSuffix(in.Key, "/")
+			}
+		}
+		made.Plan.Inputs[name] = in
+	}
 }
 
 // parentLives refuses a step's job whose pipeline is not going on any more.
@@ -220,50 +240,4 @@ func stepsFree(tx *store.Tx, j *trainyard.Job) error {
 		}
 	}
 	return nil
-}
-
-// notePipeline stores how a pipeline goes.
-func (c *Control) notePipeline(ctx context.Context, key trainyard.JobKey, jobs []*trainyard.Job, next pipeline.Next, refused map[int]string) error {
-	again := len(refused) > 0
-	err := c.Store.Update(ctx, func(tx *store.Tx) error {
-		j, err := tx.Job(key)
-		if err != nil || j.Status.State.Terminal() {
-			return err
-		}
-		before := j.Status.State
-		if before == trainyard.JobCancelRequested && next.State != before && !next.State.Terminal() {
-			again = true // canceled since it was looked at
-			return nil
-		}
-		for i, why := range refused {
-			j.Plan.Pipeline.Steps[i].Refused = why
-		}
-		for _, one := range jobs {
-			if one != nil && !one.Status.Started.IsZero() && (j.Status.Started.IsZero() || one.Status.Started.Before(j.Status.Started)) {
-				j.Status.Started = one.Status.Started
-			}
-		}
-		if next.Fail != nil {
-			j.Status.Failure = next.Fail
-		}
-		if err := j.MoveTo(next.State, next.Why, c.Now()); err != nil {
-			return err
-		}
-		if j.Status.State != before {
-			tx.Event(c.event(j.Scope, "job", j.Name, eventName(j.Status.State), "", next.Why.Message))
-		}
-		if j.Status.State == trainyard.JobCompleted {
-			if err := c.registerOutputs(tx, j); err != nil {
-				return err
-			}
-		}
-		return tx.PutJob(j)
-	})
-	if trainyard.IsNotFound(err) { // deleted meanwhile
-		return nil
-	}
-	if err == nil && again {
-		c.advances.Add(key)
-	}
-	return err
 }

@@ -116,7 +116,7 @@ func (c *Control) replicaStatuses(ctx context.Context, d *trainyard.OnlineDeploy
 	for _, r := range all {
 		j := c.present(ctx, r.job)
 		s := trainyard.ReplicaStatus{Name: j.Name, Generation: r.gen, State: string(j.Status.State), Address: r.serving.Address,
-			Reason: j.Status.Reason.Message, Since: j.Status.Reason.Since}
+			Reason: j.Status.Reason.Message, Since: j.Status.Reason.Since, Warnings: j.Status.Warnings}
 		if a := j.Status.Current(); a != nil && len(a.Tasks) > 0 {
 			s.Node = a.Tasks[0].Node
 			use, heard := c.served.usage(deploymentKey(d.Endpoint, d.Name), a.Tasks[0].ID)

@@ -284,8 +284,8 @@ func digest(texts ...string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// contains says whether a compute's nodes run containers. Nodes of a cluster that is at zero are taken to have what this machine's own
-// have, if that is where they will be.
+// contains says whether a compute's nodes run containers. Until the agent of an attached machine has said what is there, that is what was
+// seen when it was attached; nodes of a cluster that is at zero are taken to have what this machine's own have, if that is where they will be.
 func (c *Control) contains(ctx context.Context, comp *trainyard.Compute) bool {
 	if comp.Engine != "" {
 		k := c.kind(comp.Spec.ComputeType)
@@ -304,7 +304,7 @@ func (c *Control) contains(ctx context.Context, comp *trainyard.Compute) bool {
 		}
 	}
 	l := c.place(comp.Where)
-	return !known && like && l != nil && l.Driver == "process"
+	return !known && (len(comp.Engines) > 0 || like && l != nil && l.Driver == "process")
 }
 
 // asset follows any spelling of a reference to a versioned asset of the job's workspace.

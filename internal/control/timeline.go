@@ -54,6 +54,8 @@ func timeline(j *trainyard.Job, now time.Time) []trainyard.Span {
 		add(spanSteps, j.Status.Ended, "")
 	case j.Plan.Pipeline != nil:
 		add(spanSteps, now, j.Status.Reason.Message)
+	case !j.Status.Ended.IsZero() && len(j.Status.Attempts) == 0: // it never got further
+		add(trainyard.SpanQueue, j.Status.Ended, "")
 	case !j.Status.Ended.IsZero():
 		add(trainyard.SpanFinish, j.Status.Ended, "")
 	case j.Status.State == trainyard.JobQueued:

@@ -14,6 +14,7 @@ type Next struct {
 	State trainyard.JobState
 	Why   trainyard.Reason
 	Fail  *trainyard.Failure // of a pipeline that failed, or was canceled
+	Steps []trainyard.StepStatus
 }
 
 // Decide says what comes next, given the pipeline's plan and state and the jobs of its steps, of which those are nil that were not made.
@@ -51,6 +52,9 @@ func Decide(j *trainyard.Job, jobs []*trainyard.Job) Next {
 		}
 		n.State, n.Why = trainyard.JobFailed, trainyard.Reason{Code: "StepFailed", Message: d.failed}
 		n.Fail = &trainyard.Failure{Class: d.class, Message: d.failed}
+	}
+	for i := range d.plan.Steps {
+		n.Steps = append(n.Steps, d.status(i, stop || n.State.Terminal()))
 	}
 	return n
 }

@@ -89,7 +89,9 @@ func (s *Stager) sharedInput(ctx context.Context, w *work, name string, in train
 		}
 	}
 	if err == nil && len(objects) == 0 {
-		err = trainyard.NotFound("nothing is stored there")
+		if objects = []object{}; !in.Vacant {
+			err = trainyard.NotFound("nothing is stored there")
+		}
 	}
 	if err != nil {
 		return got{}, false, inputFault(name, in, err)

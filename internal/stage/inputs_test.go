@@ -90,6 +90,17 @@ func TestMissingDataNamesInputURIAndRemedy(t *testing.T) {
 	wantFault(t, err, trainyard.ClassData, `"in"`, "azureml://datastores/workspaceblobstore/paths/c/nope/", "upload the data")
 }
 
+// A step of a pipeline that wrote nothing hands an empty folder on.
+func TestAnInputThatMayBeVacantIsAnEmptyFolder(t *testing.T) {
+	s := stager(t, newStore(t))
+	for _, mode := range []string{"ReadOnlyMount", "Download", "ReadWriteMount"} {
+		got, _ := prepare(t, s, withInput("vacant-"+mode, trainyard.TaskInput{Type: "uri_folder", Key: "c/nope/", Mode: mode, Vacant: true}))
+		if info, err := os.Stat(input(got)); err != nil || !info.IsDir() || len(tree(t, input(got))) > 0 {
+			t.Errorf("%s: %v, %v", mode, info, err)
+		}
+	}
+}
+
 func TestInputsThatCannotBe(t *testing.T) {
 	for uri, words := range map[string][]string{
 		"abfss://fs@account.host/x":     {"abfss://", `"in"`, "azureml://"},

@@ -50,6 +50,7 @@ func cloneStatus(s trainyard.JobStatus) trainyard.JobStatus {
 		}
 	}
 	s.Timeline, s.Warnings = slices.Clone(s.Timeline), slices.Clone(s.Warnings)
+	s.Steps = slices.Clone(s.Steps)
 	s.ExitCode, s.Failure = clonePointer(s.ExitCode), clonePointer(s.Failure)
 	return s
 }
@@ -57,6 +58,7 @@ func cloneStatus(s trainyard.JobStatus) trainyard.JobStatus {
 func cloneCompute(c *trainyard.Compute) *trainyard.Compute {
 	n := *c
 	n.Tags, n.Warnings, n.Errors = maps.Clone(c.Tags), slices.Clone(c.Warnings), slices.Clone(c.Errors)
+	n.Engines = slices.Clone(c.Engines)
 	n.Identity, n.Sku, n.Secret = bytes.Clone(c.Identity), bytes.Clone(c.Sku), bytes.Clone(c.Secret)
 	n.Spec.Extra = maps.Clone(c.Spec.Extra)
 	p := &n.Spec.Properties

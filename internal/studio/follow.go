@@ -156,8 +156,11 @@ func (d *door) tail(ctx context.Context, scope trainyard.Scope, job, name string
 	return &screen{at: from - 1 + int64(i)}, nil
 }
 
-// mainLog is the log of a job's first process, whether it is there or not.
+// mainLog is the log of a job's first process, or a pipeline's own, whether it is there or not.
 func mainLog(j *trainyard.Job) string {
+	if j.Plan.Pipeline != nil {
+		return trainyard.PipelineLog
+	}
 	if max(j.Plan.Nodes, 1)*max(j.Plan.Processes, 1) > 1 {
 		return "user_logs/std_log_process_0.txt"
 	}

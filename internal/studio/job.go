@@ -40,6 +40,8 @@ type jobView struct {
 	Cancel                          string // where to send the form; "" for those who may not, and when it is over
 	Warnings                        []string
 	Timeline                        timelineView
+	Steps                           stepsView
+	Parent                          fact // the pipeline whose step it is
 	Attempts                        []attemptRow
 	Facts                           []fact
 	Command                         string
@@ -110,9 +112,15 @@ func (d *door) jobView(v *visit, j *trainyard.Job) (jobView, error) {
 	s := &j.Status
 	w := jobView{Name: j.Name, URL: v.jobLink(j.Name), Description: j.Spec.Description, State: jobState(s.State), Over: s.State.Terminal(),
 		Why: s.Reason.Message, Code: s.Reason.Code, Since: momentOf(v.now, s.Reason.Since), Warnings: s.Warnings, Command: j.Spec.Command,
-		Timeline: timelineOf(j, v.now), Attempts: attemptsOf(v, j), Facts: factsOf(v, j), Inputs: inputsOf(j), Outputs: outputsOf(j)}
+		Timeline: timelineOf(j, v.now), Steps: stepsOf(v, j), Attempts: attemptsOf(v, j), Facts: factsOf(v, j), Inputs: inputsOf(j), Outputs: outputsOf(j)}
 	if j.Spec.DisplayName != j.Name {
 		w.Display = j.Spec.DisplayName
+	}
+	if j.Plan.Parent != "" {
+		w.Parent = fact{Name: "Pipeline", Words: j.Plan.Parent, URL: v.jobLink(j.Plan.Parent)}
+	}
+	if w.Steps.Rows != nil {
+		w.Timeline = timelineView{} // its steps are its time
 	}
 	w.Took = lastingOf(v.now, cmpTime(s.Started, j.Created), s.Ended)
 	if s.ExitCode != nil {
@@ -203,6 +211,9 @@ func factsOf(v *visit, j *trainyard.Job) []fact {
 	facts := []fact{{Name: "Compute", Words: p.Compute}, {Name: "Experiment", Words: s.ExperimentName, URL: v.link("/jobs", "q", s.ExperimentName)}}
 	if p.Compute != "" {
 		facts[0].URL = v.computeLink(p.Compute)
+	}
+	if p.Parent != "" {
+		facts = append(facts, fact{Name: "Step of", Words: p.Parent, URL: v.jobLink(p.Parent)})
 	}
 	if p.Serve != nil { // a replica
 		facts = append(facts, fact{Name: "Endpoint", Words: p.Serve.Endpoint, URL: v.endpointLink(p.Serve.Endpoint) + "#" + deploymentID(p.Serve.Deployment)})

@@ -49,6 +49,7 @@ type jobRow struct {
 	Created                                             moment
 	Took                                                lasting
 	Waits                                               bool // Took counts from submission
+	Parent                                              fact // the pipeline whose step it is
 }
 
 // choice is one of a select element.
@@ -159,7 +160,13 @@ func (d *door) jobsList(v *visit) (jobsList, error) {
 		}
 		ask.States = jobStates[i : i+1]
 	}
-	jobs, next, err := d.jobsLike(v.Context(), ask, q.Get("q"))
+	// Steps are seen on the page of their pipeline; a list that looks for jobs finds them, too.
+	sought := strings.ToLower(strings.TrimSpace(q.Get("q")))
+	everything := ask.Compute == "" && ask.Tag == "" && ask.States == nil && sought == ""
+	jobs, next, err := d.jobsLike(v.Context(), ask, func(j *trainyard.Job) bool {
+		words := strings.ToLower(j.Name + "\n" + j.Spec.DisplayName + "\n" + j.Spec.ExperimentName + "\n" + j.Spec.Description)
+		return strings.Contains(words, sought) && !(everything && j.Plan.Parent != "")
+	})
 	if err != nil {
 		return jobsList{}, err
 	}
@@ -174,28 +181,26 @@ func (d *door) jobsList(v *visit) (jobsList, error) {
 		list.Newest = v.link("/jobs", listQuery(v, "")...)
 	}
 	list.Empty = "No job matches."
-	if ask.After == "" && ask.Compute == "" && ask.Tag == "" && ask.States == nil && q.Get("q") == "" {
+	if ask.After == "" && everything {
 		list.Fresh, list.Empty = len(jobs) == 0, "No job was submitted yet."
 	}
 	return list, nil
 }
 
-// jobsLike is a page of jobs whose words hold text. The store finds no text in words, so pages are looked through until enough is found;
-// a page with a text may hold up to twice as many jobs as others, or few and a next one.
-func (d *door) jobsLike(ctx context.Context, ask trainyard.JobQuery, text string) (found []*trainyard.Job, next string, err error) {
-	text = strings.ToLower(strings.TrimSpace(text))
+// jobsLike is a page of jobs that a person wants to see. The store does not know which those are, so pages are looked through until enough
+// is found; a page may hold up to twice as many jobs as others, or few and a next one.
+func (d *door) jobsLike(ctx context.Context, ask trainyard.JobQuery, wanted func(*trainyard.Job) bool) (found []*trainyard.Job, next string, err error) {
 	for range pagesSought {
 		page, err := d.Jobs.Jobs(ctx, ask)
 		if err != nil {
 			return nil, "", err
 		}
 		for _, j := range page.Items {
-			words := strings.ToLower(j.Name + "\n" + j.Spec.DisplayName + "\n" + j.Spec.ExperimentName + "\n" + j.Spec.Description)
-			if strings.Contains(words, text) {
+			if wanted(j) {
 				found = append(found, j)
 			}
 		}
-		if next = page.Next; next == "" || len(found) >= rowsAtMost || text == "" {
+		if next = page.Next; next == "" || len(found) >= rowsAtMost {
 			break
 		}
 		ask.After = next
@@ -210,6 +215,12 @@ func rowOf(v *visit, j *trainyard.Job) jobRow {
 	if j.Spec.DisplayName != j.Name {
 		r.Display = j.Spec.DisplayName
 	}
+	if j.Plan.Parent != "" {
+		r.Parent = fact{Words: j.Plan.Parent, URL: v.jobLink(j.Plan.Parent)}
+	}
+	if p := j.Plan.Pipeline; p != nil {
+		r.Compute = count(len(p.Steps), "step")
+	}
 	if j.Plan.Compute != "" {
 		r.ComputeURL = v.computeLink(j.Plan.Compute)
 	}
@@ -222,7 +233,11 @@ func rowOf(v *visit, j *trainyard.Job) jobRow {
 // whyShort is what a person should know of a job's state beside its name: why it waits, or what went wrong.
 func whyShort(j *trainyard.Job) string {
 	switch j.Status.State {
-	case trainyard.JobCompleted, trainyard.JobRunning, trainyard.JobFinalizing:
+	case trainyard.JobRunning:
+		if j.Plan.Pipeline == nil {
+			return ""
+		}
+	case trainyard.JobCompleted, trainyard.JobFinalizing:
 		return ""
 	case trainyard.JobFailed:
 		if f := j.Status.Failure; f != nil {

@@ -66,6 +66,8 @@ with tempfile.TemporaryDirectory() as folder:
     ml.jobs.stream(made.name)
     done = ml.jobs.get(made.name)
     assert done.status == "Completed", done.status
+    done.tags["read"] = "back"  # what was read may be sent back with other tags
+    assert ml.jobs.create_or_update(done).tags["read"] == "back"
 
     ml.jobs.download(made.name, download_path=str(folder / "down"), all=True)
     found = {p.name: p.read_text(errors="replace") for p in (folder / "down").rglob("*") if p.is_file()}

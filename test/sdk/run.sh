@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs main_job.py, batch_endpoint.py and online_endpoint.py with the official Python SDK against a server of its own. Usage: sh test/sdk/run.sh path/to/trainyard
+# Runs main_job.py, pipeline.py, batch_endpoint.py and online_endpoint.py with the official Python SDK against a server of its own. Usage: sh test/sdk/run.sh path/to/trainyard
 set -eu
 bin=$(CDPATH= cd -- "$(dirname -- "$1")" && pwd)/$(basename -- "$1")
 here=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)
@@ -12,7 +12,7 @@ if [ ! -e "$venv/.complete" ]; then
 	touch "$venv/.complete"
 fi
 dir=$(mktemp -d "${TMPDIR:-/tmp}/trainyard-sdk.XXXXXX")
-export TRAINYARD_CONFIG_DIR="$dir/config"
+export TRAINYARD_CONFIG_DIR="$dir/config" TRAINYARD="$bin" AZUREML_RUN_POLLING_INTERVAL_MIN=1
 server=
 stop() {
 	status=$?
@@ -44,5 +44,6 @@ for k, v in {"ARM_CLOUD_METADATA_URL": base + "/metadata/endpoints?api-version=2
 PY
 )"
 "$venv/bin/python" "$here/main_job.py"
+"$venv/bin/python" "$here/pipeline.py"
 "$venv/bin/python" "$here/batch_endpoint.py"
 "$venv/bin/python" "$here/online_endpoint.py"

@@ -122,8 +122,14 @@ func (s *server) run(args ...string) string {
 // submit submits a job that runs a command on this computer.
 func (s *server) submit(name, command string) {
 	s.t.Helper()
+	s.create(name, map[string]any{"command": command, "display_name": "Train " + name, "experiment_name": "studio", "compute": "azureml:local"})
+}
+
+// create submits a job.
+func (s *server) create(name string, job map[string]any) {
+	s.t.Helper()
 	file := filepath.Join(s.dir, name+".yml")
-	text, err := json.Marshal(map[string]any{"command": command, "display_name": "Train " + name, "experiment_name": "studio", "compute": "azureml:local"})
+	text, err := json.Marshal(job)
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -2,6 +2,8 @@ package studio
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -20,6 +22,7 @@ func TestPagesInABrowser(t *testing.T) {
 	t.Run("a log that is read stays where it is", func(t *testing.T) { readLog(t, b) })
 	t.Run("a job is canceled by its button", func(t *testing.T) { cancelJob(t, b) })
 	t.Run("the list shows new jobs by itself", func(t *testing.T) { watchList(t, b) })
+	t.Run("a pipeline's steps are followed", func(t *testing.T) { followSteps(t, b) })
 	t.Run("a page goes on after the server was away", func(t *testing.T) { restart(t, b) })
 	t.Run("pages fit a phone", func(t *testing.T) { fit(t, b) })
 	t.Run("computes are live", func(t *testing.T) { watchCompute(t, b) })
@@ -122,6 +125,41 @@ func watchList(t *testing.T, b *tab) {
 	b.until("the list is filtered", func() bool { return eval[int](b, "document.querySelectorAll('#jobs-list tbody tr').length") == 1 })
 }
 
+func followSteps(t *testing.T, b *tab) {
+	step := func(command string, inputs map[string]string) map[string]any {
+		return map[string]any{"type": "command", "command": command, "inputs": inputs, "outputs": map[string]any{"out": map[string]string{"type": "uri_folder"}}}
+	}
+	b.s.create("steps", map[string]any{"type": "pipeline", "compute": "azureml:local", "jobs": map[string]any{
+		"first":       step("echo from the first; until [ -e "+b.s.dir+"/go ]; do sleep 0.1; done; date > ${{outputs.out}}/now", nil),
+		"beside":      step("exit 3", map[string]string{"in": "${{parent.jobs.first.outputs.out}}"}),
+		"last_of_all": step("cat ${{inputs.in}}/now", map[string]string{"in": "${{parent.jobs.first.outputs.out}}"}),
+		"never":       step("true", map[string]string{"in": "${{parent.jobs.beside.outputs.out}}"}),
+	}, "settings": map[string]any{"continue_on_step_failure": true}})
+	b.open("/jobs/steps")
+	b.mark()
+	b.reads(".steps", "waits for first")
+	if err := os.WriteFile(filepath.Join(b.s.dir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	b.reads("#job-head .state", "Failed")
+	for _, want := range []string{"exit code 3", "after first", "it takes outputs of beside, and there are none", "Completed"} {
+		b.reads(".steps", want)
+	}
+	b.reads("#job-head", "step beside failed")
+	b.reads("#log-text", "first        Completed")
+	if bars := eval[int](b, "document.querySelectorAll('.steps rect').length"); bars != 3 || !b.marked() {
+		t.Errorf("%d of 3 steps that ran have bars, or the page was loaded anew", bars)
+	}
+	b.do(chromedp.Click(`.steps a[href="/jobs/steps-first"]`, chromedp.NodeVisible))
+	b.reads("#log-text", "from the first")
+	b.do(chromedp.Click(`.crumb a[href="/jobs/steps"]`, chromedp.NodeVisible))
+	b.reads("#steps-title", "2 of 4 completed")
+	b.open("/jobs")
+	if eval[bool](b, "!document.getElementById('job-steps') || !!document.getElementById('job-steps-first')") {
+		t.Error("the list has steps beside their pipeline, or not the pipeline")
+	}
+}
+
 func restart(t *testing.T, b *tab) {
 	b.s.submit("survives", `for i in $(seq 1 150); do echo "line $i"; sleep 0.1; done; echo over`)
 	b.open("/jobs/survives")
@@ -145,7 +183,7 @@ func fit(t *testing.T, b *tab) {
 	b.s.submit("fails", `echo "$(head -c 300 /dev/zero | tr '\0' x)" >&2; exit 3`)
 	b.open("/jobs/fails")
 	b.reads("#job-head .state", "Failed")
-	fitAll(t, b, "/jobs", "/jobs/grows", "/jobs/fails", "/computes", "/computes/local", "/studio/login", "/studio/workspaces")
+	fitAll(t, b, "/jobs", "/jobs/grows", "/jobs/fails", "/jobs/steps", "/jobs/steps-last_of_all", "/jobs?state=Completed", "/computes", "/computes/local", "/studio/login", "/studio/workspaces")
 }
 
 func watchCompute(t *testing.T, b *tab) {

@@ -23,6 +23,7 @@ type Found struct {
 	Home        string
 	FreeMB      int64    // MiB on the home folder's disk
 	Python      string   // version of python3; empty if there is none
+	Engines     []string // container engines that the user may talk to: "docker"
 	Notes       []string // what will not work there, in words
 }
 
@@ -54,6 +55,7 @@ func Probe(ctx context.Context, s Settings) (Found, error) {
 	f.CPUs, _ = strconv.Atoi(a.first("cpus"))
 	f.MemoryMB = kibToMB(a.first("memory"))
 	f.FreeMB, f.GPUs, f.Python = kibToMB(a.first("free")), a["gpu"], a.first("version")
+	f.Engines = a["engine"]
 	if f.FreeMB < leastFreeMB && a.first("free") != "" {
 		return Found{}, there("no room on its disk", trainyard.Conflict(
 			"only %d MiB are free in %s of %s; %d MiB are the least for the program and its tasks: free some space there", f.FreeMB, f.Home, s, leastFreeMB))

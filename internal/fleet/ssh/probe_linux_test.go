@@ -45,6 +45,26 @@ func TestProbeSaysWhatThereIs(t *testing.T) {
 	}
 }
 
+func TestProbeSeesAnEngineThatTheUserMayTalkTo(t *testing.T) {
+	t.Parallel()
+	m := sshtest.New(t, sshtest.Options{Config: []string{"SetEnv DOCKER_HOST=unix:///tmp/engine.sock"}})
+	for i, step := range []struct{ script, want string }{
+		{"true", "[]"},
+		{"touch /tmp/engine.sock", "[]"},
+		{"rm /tmp/engine.sock; umask 077; python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"/tmp/engine.sock\")'", "[]"},
+		{"chmod a+rw /tmp/engine.sock", "[docker]"},
+	} {
+		m.Run(t, step.script)
+		f, err := Probe(t.Context(), settings(m))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprint(f.Engines); got != step.want {
+			t.Errorf("after step %d engines are %s, not %s", i, got, step.want)
+		}
+	}
+}
+
 // forward makes a port of this computer that is the machine's, so that it can be reached by another name.
 func forward(t *testing.T, m *sshtest.Machine) int {
 	t.Helper()

@@ -83,6 +83,11 @@ probe() {
 	if command -v nvidia-smi >/dev/null 2>&1; then
 		nvidia-smi --query-gpu=name --format=csv,noheader 2>/dev/null | while read -r gpu; do say gpu "$gpu"; done
 	fi
+	engine=${DOCKER_HOST:-unix:///var/run/docker.sock}
+	case $engine in
+	unix://*) [ -S "${engine#unix://}" ] && [ -w "${engine#unix://}" ] && say engine docker ;;
+	*) say engine docker ;;
+	esac
 	f=$HOME/.trainyard-probe-$$
 	trap 'rm -f "$f"' EXIT
 	printf '#!/bin/sh\nexit 0\n' >"$f" || fail "write in the home folder"

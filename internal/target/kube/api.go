@@ -219,5 +219,14 @@ func isMissing(err error) bool { return statusCode(err) == http.StatusNotFound }
 func isThere(err error) bool   { return statusCode(err) == http.StatusConflict }
 func isGone(err error) bool    { return statusCode(err) == http.StatusGone }
 
+// later makes an error that says to come again of one that may be gone by then: the API server has no time, or something that it asks about
+// every object, as Kueue's webhook, does not answer it.
+func later(err error) error {
+	if code := statusCode(err); code == http.StatusTooManyRequests || code >= http.StatusInternalServerError || isAway(err) {
+		return trainyard.Errorf(trainyard.CodeBusy, "%v", err)
+	}
+	return err
+}
+
 // isForbidden says whether a right is missing.
 func isForbidden(err error) bool { return trainyard.CodeOf(err) == trainyard.CodeForbidden }

@@ -74,14 +74,14 @@ func labelValue(text string) string {
 
 // plan is a task made into objects.
 type plan struct {
-	cfg   *Config
-	group string
-	name  string
-	task  trainyard.Task
-	shape InstanceType
-	image string
-	arch  string // that pods must have; "" for any
-	cache string // names of the program in the cache of nodes; "" for none
+	cfg    *Config
+	group  string
+	name   string
+	task   trainyard.Task
+	shape  InstanceType
+	image  string
+	arches []string // of nodes that pods may run on; none for any
+	cache  string   // names of the program in the cache of nodes; "" for none
 }
 
 func (p *plan) ranks() int { return max(1, p.task.Hi-p.task.Lo) }
@@ -108,7 +108,7 @@ func (d *Driver) newPlan(t trainyard.Task) (*plan, error) {
 		return nil, &trainyard.ClassError{Class: trainyard.ClassEnvironment, Err: trainyard.Invalid(
 			"the job's environment has no image, and the compute has no default one; name an image in either")}
 	}
-	p.arch, p.cache = d.program.onlyArch(), ""
+	p.arches, p.cache = d.program.arches(), ""
 	if d.cfg.HostCache != "" && !p.gang() && d.cfg.Queue == "" { // others must be let begin: see push
 		p.cache = d.program.cacheName()
 	}
@@ -168,7 +168,7 @@ func (p *plan) job() object {
 		spec["ttlSecondsAfterFinished"] = p.cfg.TTL
 	}
 	if p.cfg.Queue != "" {
-		m["labels"].(object)["kueue.x-k8s.io/queue-name"] = p.cfg.Queue
+		m["labels"].(object)[queueLabel] = p.cfg.Queue
 		spec["suspend"] = true // Kueue lets it go
 	}
 	return object{"apiVersion": "batch/v1", "kind": "Job", "metadata": m, "spec": spec}
@@ -176,9 +176,6 @@ func (p *plan) job() object {
 
 func (p *plan) pod() object {
 	where := object{"kubernetes.io/os": "linux"}
-	if p.arch != "" {
-		where["kubernetes.io/arch"] = p.arch
-	}
 	for k, v := range p.shape.NodeSelector {
 		where[k] = v
 	}
@@ -204,6 +201,7 @@ func (p *plan) pod() object {
 		}
 	}
 	set("serviceAccountName", p.cfg.ServiceAccount, p.cfg.ServiceAccount != "")
+	set("affinity", p.affinity(), len(p.arches) > 0)
 	set("priorityClassName", p.cfg.PriorityClass, p.cfg.PriorityClass != "")
 	set("tolerations", p.shape.Tolerations, len(p.shape.Tolerations) > 0)
 	var pull []object
@@ -212,6 +210,13 @@ func (p *plan) pod() object {
 	}
 	set("imagePullSecrets", pull, len(pull) > 0)
 	return spec
+}
+
+// affinity keeps pods on nodes that the program is there for. An image for one processor alone wants a nodeSelector in the instance type.
+func (p *plan) affinity() object {
+	arch := object{"key": "kubernetes.io/arch", "operator": "In", "values": p.arches}
+	return object{"nodeAffinity": object{"requiredDuringSchedulingIgnoredDuringExecution": object{
+		"nodeSelectorTerms": []object{{"matchExpressions": []object{arch}}}}}}
 }
 
 // volumes are the pod's disks, and where the container sees them.

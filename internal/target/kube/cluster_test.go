@@ -49,9 +49,9 @@ func TestARankThatFailsEndsTheGang(t *testing.T) {
 
 func TestAPodDeletedByHandIsALostNode(t *testing.T) {
 	b := newBench(t, nil)
-	k := b.task(1, "echo started; sleep 600")
+	k := b.task(1, "echo started; echo >echoed; sleep 600")
 	b.start(k)
-	b.reaches(k, trainyard.TaskRunning)
+	b.begins(k, "echoed")
 	p := b.onlyPod(k)
 	b.must(b.api.remove(t.Context(), b.api.path(pods, p.Meta.Name), object{"gracePeriodSeconds": 2}))
 	b.ends(k, trainyard.ClassNodeLost, "pod "+p.Meta.Name+" on node test-node was deleted, not by trainyard")
@@ -68,7 +68,7 @@ func TestAJobDeletedByHandIsALostNode(t *testing.T) {
 	b := newBench(t, nil)
 	k := b.task(1, "sleep 600")
 	b.start(k)
-	b.reaches(k, trainyard.TaskRunning)
+	b.begins(k, "runs")
 	b.must(b.api.remove(t.Context(), b.api.path(jobs, b.nameOf(k.ID)), object{"propagationPolicy": "Background"}))
 	b.ends(k, trainyard.ClassNodeLost, "deleted from the cluster, not by trainyard")
 	b.ran(k, 1)
@@ -78,7 +78,7 @@ func TestAJobDeletedByHandWhileNobodyLooked(t *testing.T) {
 	b := newBench(t, nil)
 	k := b.task(1, "sleep 600")
 	b.start(k)
-	b.reaches(k, trainyard.TaskRunning)
+	b.begins(k, "runs")
 	b.must(b.Close())
 	other := openDriver(t, b.cfg, t.TempDir())
 	b.must(other.Remove(t.Context(), k.ID))
@@ -91,7 +91,7 @@ func TestADrainedNodeIsALostNode(t *testing.T) {
 	b := newBench(t, nil)
 	k := b.task(1, "trap 'echo saved; exit 0' TERM; echo started; while :; do sleep 0.05; done")
 	b.start(k)
-	b.reaches(k, trainyard.TaskRunning)
+	b.begins(k, "runs")
 	p := b.onlyPod(k)
 	b.must(b.api.create(t.Context(), b.api.path(pods, p.Meta.Name, "eviction"), object{"apiVersion": "policy/v1", "kind": "Eviction",
 		"metadata": object{"name": p.Meta.Name, "namespace": b.api.namespace}}, nil))
@@ -215,15 +215,15 @@ func TestATaskWithoutRoomSaysSoAndCanBeStopped(t *testing.T) {
 	}
 }
 
-func TestAQueueOfKueueIsWaitedIn(t *testing.T) {
+func TestASuspendedJobIsWaitedFor(t *testing.T) {
 	b := newBench(t, func(c *Config) { c.Queue = "team-a" })
 	k := b.task(1, "sleep 600")
 	b.start(k)
-	b.says(k, "waiting in queue team-a of Kueue")
+	b.says(k, "waiting in queue team-a of Kueue: the cluster has no Kueue that could let it go")
 	suspend := func(yes bool) {
 		b.must(b.api.patch(t.Context(), b.api.path(jobs, b.nameOf(k.ID)), object{"spec": object{"suspend": yes}}))
 	}
-	suspend(false) // as Kueue does; it is not in this cluster
+	suspend(false) // as Kueue does; "make kueue" has the tests on Kueue itself
 	b.reaches(k, trainyard.TaskRunning)
 	suspend(true)
 	b.ends(k, trainyard.ClassPreempted, "suspended")

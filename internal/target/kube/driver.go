@@ -32,6 +32,7 @@ type Driver struct {
 	changed chan struct{}
 
 	guessing chan struct{} // room for those who try whether a pod runs
+	line     line          // what Kueue says
 
 	mu      sync.Mutex
 	closed  bool
@@ -59,6 +60,8 @@ type task struct {
 	end      *ending
 	words    string // of the cluster's events
 	notes    []string
+	taken    bool               // its Job was suspended after the task had begun
+	retreat  retreat            // what Kueue says of that
 	tender   context.CancelFunc // not nil: somebody looks after it
 	done     chan struct{}      // closed when the tender has returned
 	sending  context.CancelFunc // not nil: the program is on its way
@@ -211,7 +214,7 @@ func (d *Driver) observe(t *task, now time.Time) trainyard.Observation {
 // sight is what judge looks at. The caller holds d.mu.
 func (d *Driver) sight(t *task) *sight {
 	s := &sight{main: t.rec.Main, answered: t.rec.Answered, name: t.name, ranks: t.rec.Ranks, queue: d.cfg.Queue, asked: t.rec.Stop != nil, grace: d.cfg.pullGrace(),
-		job: t.job, jobGone: t.jobGone, settled: time.Since(t.news) > settling && d.watched.fresh(0) == nil}
+		job: t.job, jobGone: t.jobGone, suspended: t.taken, retreat: t.retreat, settled: time.Since(t.news) > settling && d.watched.fresh(0) == nil}
 	for _, p := range t.pods {
 		began := t.rec.Begun[p.pod.Meta.UID]
 		if c := p.pod.container(); t.rec.Cached && c != nil && (c.State.Running != nil || c.State.Terminated != nil) {

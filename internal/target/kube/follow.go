@@ -23,6 +23,7 @@ type follower struct {
 	stream context.CancelFunc // of the copying that goes on
 	last   bool               // the container has ended: read once more, to the end
 	gone   bool               // and its log may be going
+	whole  int64              // how long the log is, as the program told at its end; 0 if it did not
 }
 
 const (
@@ -49,8 +50,13 @@ func (f *follower) stop() {
 }
 
 // finish has the rest of the log read, and returns when it is.
-func (f *follower) finish(ctx context.Context, gone bool) {
+func (f *follower) finish(ctx context.Context, s *sight, gone bool) {
+	whole := int64(0)
+	if s.main == "" { // the log of a replica that was started again is longer than what the last one wrote
+		whole, _, _ = f.written(s)
+	}
 	f.mu.Lock()
+	f.whole = whole
 	if !f.last {
 		close(f.kick)
 	}
@@ -119,6 +125,7 @@ func (f *follower) pass(ctx context.Context, s *spool) (last bool, err error) {
 	defer cancel()
 	f.mu.Lock()
 	last, f.stream = f.last, cancel
+	s.whole = f.whole
 	f.mu.Unlock()
 	if last {
 		bounded, stop := context.WithTimeout(ctx, patience)
@@ -145,17 +152,24 @@ func (f *follower) say(note string) {
 	f.note = note
 }
 
-// missing says what is missing of the log, "" if nothing is. The program tells how much it wrote.
-func (f *follower) missing(s *sight) string {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+// written is how much the program says that it wrote to the log, on which node.
+func (f *follower) written(s *sight) (bytes int64, node string, told bool) {
 	for _, p := range s.pods {
 		if c := p.container(); p.Meta.Name == f.pod && c != nil && c.State.Terminated != nil {
 			left, ok := readEnd(c.State.Terminated.Message)
-			if lost := left.written - f.size; ok && lost > 0 && f.note == "" {
-				return fmt.Sprintf("%d bytes of the log are missing: node %s threw them away before they were read", lost, p.Spec.Node)
-			}
+			return left.written, p.Spec.Node, ok
 		}
+	}
+	return 0, "", false
+}
+
+// missing says what is missing of the log, "" if nothing is.
+func (f *follower) missing(s *sight) string {
+	whole, node, told := f.written(s)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if lost := whole - f.size; told && lost > 0 && f.note == "" {
+		return fmt.Sprintf("%d bytes of the log are missing: node %s threw them away before they were read", lost, node)
 	}
 	return f.note
 }

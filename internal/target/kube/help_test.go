@@ -73,6 +73,16 @@ func (b *bench) reaches(t trainyard.Task, state trainyard.TaskState) (o trainyar
 	return o
 }
 
+// begins waits until the task's command has written a file.
+func (b *bench) begins(t trainyard.Task, file string) {
+	b.Helper()
+	b.reaches(t, trainyard.TaskRunning)
+	eventually(b.T, "the command has written "+file, func() bool {
+		info, err := os.Stat(filepath.Join(t.Run.Dir, file))
+		return err == nil && info.Size() > 0
+	})
+}
+
 // says waits until a task that waits says words.
 func (b *bench) says(t trainyard.Task, words string) {
 	b.Helper()

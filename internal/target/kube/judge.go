@@ -24,6 +24,9 @@ type sight struct {
 	jobGone  bool
 	settled  bool // news of pods would be here if there were any
 	pods     []podSight
+
+	suspended bool    // the Job was suspended after the task had begun, though it may not be any more
+	retreat   retreat // what Kueue says of that
 }
 
 // podSight is one pod of it.
@@ -293,7 +296,10 @@ var disruptions = map[string]string{
 // taken is the class of a pod's end that was not its own: it gave way to others, or its node is lost to it.
 func (s *sight) taken(p *podSight) trainyard.Class {
 	c := p.condition("DisruptionTarget")
-	if c != nil && c.Status == "True" && c.Reason == "PreemptionByScheduler" || s.job != nil && s.job.Spec.Suspend {
+	switch {
+	case s.paused() && s.retreat.forGood:
+		return trainyard.ClassCanceled
+	case s.paused(), c != nil && c.Status == "True" && c.Reason == "PreemptionByScheduler":
 		return trainyard.ClassPreempted
 	}
 	return trainyard.ClassNodeLost
@@ -316,8 +322,8 @@ func (s *sight) disruption(p *podSight) string {
 		return fmt.Sprintf("%s was ended: %s", what, c.Message)
 	case p.lost:
 		return what + " is lost: the node does not answer"
-	case s.job != nil && s.job.Spec.Suspend:
-		return what + " was ended because its Job was suspended, as Kueue does to give room to others"
+	case s.paused():
+		return what + " was ended because " + s.whyPaused()
 	case s.jobGone:
 		return fmt.Sprintf("%s was ended because Job %s was deleted from the cluster, not by trainyard", what, s.name)
 	case p.Meta.Deleted != nil || p.gone:
@@ -326,22 +332,4 @@ func (s *sight) disruption(p *podSight) string {
 		return fmt.Sprintf("%s was ended: %s %s", what, p.Status.Reason, p.Status.Message)
 	}
 	return ""
-}
-
-// finished is the condition that ended a Job, nil if it goes on.
-func finished(j *job) *condition {
-	if j == nil {
-		return nil
-	}
-	for _, kind := range []string{"Complete", "Failed"} {
-		if c := findCondition(j.Status.Conditions, kind); c != nil && c.Status == "True" {
-			return c
-		}
-	}
-	return nil
-}
-
-func isComplete(j *job) bool {
-	c := finished(j)
-	return c != nil && c.Type == "Complete"
 }

@@ -101,6 +101,9 @@ func TestEnds(t *testing.T) {
 		{"its pod vanished, and the Job tells that it was well", sight{job: completeJob, pods: pods(podSight{pod: p(runningJSON), begun: true, gone: true})}, trainyard.ClassOK, 0, ""},
 		{"its Job was deleted before a pod was seen", sight{name: "ty-x", jobGone: true}, trainyard.ClassNodeLost, -1, "Job ty-x was deleted"},
 		{"suspended by Kueue while it ran", sight{job: suspended, pods: pods(begun(deleted(p(terminatedJSON(143, "Error", left(trainyard.ClassCanceled, 143))))))}, trainyard.ClassPreempted, -1, "suspended"},
+		{"suspended, and Kueue says why", sight{queue: "team-a", retreat: retreat{why: "Preempted to accommodate another"}, job: suspended, pods: pods(begun(deleted(p(terminatedJSON(143, "Error", left(trainyard.ClassCanceled, 143))))))}, trainyard.ClassPreempted, -1, "pod p0 on node n1 was ended because Kueue took its Job back into queue team-a: Preempted to accommodate another"},
+		{"stopped in Kueue by somebody else", sight{queue: "team-a", retreat: retreat{"The workload is deactivated", true}, job: suspended, pods: pods(begun(deleted(p(terminatedJSON(143, "Error", left(trainyard.ClassCanceled, 143))))))}, trainyard.ClassCanceled, -1, "its Workload in queue team-a of Kueue was stopped, not by trainyard: The workload is deactivated"},
+		{"suspended while it ran, and let go again", sight{suspended: true, job: aJob, pods: pods(podSight{pod: p(runningJSON)}, begun(deleted(p(terminatedJSON(143, "Error", left(trainyard.ClassCanceled, 143))))))}, trainyard.ClassPreempted, -1, "suspended"},
 		{"suspended by Kueue before it began", sight{job: suspended, pods: pods(podSight{pod: deleted(p(terminatedJSON(143, "Error", "")))})}, "", 0, ""},
 		{"an image without a shell", sight{job: failedJob, pods: pods(begun(p(terminatedJSON(128, "StartError", "exec: \"/bin/sh\": stat /bin/sh: no such file"))))}, trainyard.ClassEnvironment, 128, "image img:1 cannot run a shell"},
 		{"a program that left nothing", sight{job: failedJob, pods: pods(begun(p(terminatedJSON(2, "Error", "no such flag"))))}, trainyard.ClassStart, 2, "no such flag"},
@@ -181,5 +184,39 @@ func TestAGangBeginsWhenAllAreUp(t *testing.T) {
 	s.asked = true
 	if v := judge(s, t0); v.ready {
 		t.Error("a task that is to end begins")
+	}
+}
+
+func TestWhatKueueSays(t *testing.T) {
+	tests := []struct {
+		name, status string
+		waits        string
+		taken        retreat
+	}{
+		{"nothing yet", `{}`, "its turn has not come yet", retreat{}},
+		{"no room", `{"conditions":[{"type":"QuotaReserved","status":"False","reason":"Pending","message":"insufficient unused quota for cpu"}]}`,
+			"insufficient unused quota for cpu", retreat{}},
+		{"checks", `{"conditions":[{"type":"QuotaReserved","status":"True"}],"admissionChecks":[{"name":"budget","state":"Ready"},{"name":"nodes","state":"Pending","message":"two are made"}]}`,
+			"there is room for it, but not all of the queue's checks have let it pass: nodes is pending two are made", retreat{}},
+		{"admitted", `{"conditions":[{"type":"QuotaReserved","status":"True"},{"type":"Admitted","status":"True"}]}`, "it is let go", retreat{}},
+		{"taken back", `{"conditions":[{"type":"QuotaReserved","status":"False","message":"Preempted"},{"type":"Evicted","status":"True","message":"Preempted to accommodate a workload"}]}`,
+			"Preempted", retreat{why: "Preempted to accommodate a workload"}},
+		{"stopped", `{"conditions":[{"type":"QuotaReserved","status":"False","message":"The workload is deactivated"},{"type":"Evicted","status":"True","reason":"Deactivated","message":"The workload is deactivated"}]}`,
+			"The workload is deactivated", retreat{"The workload is deactivated", true}},
+		{"let go again", `{"conditions":[{"type":"QuotaReserved","status":"True"},{"type":"Evicted","status":"False","message":"before"}]}`, "it is let go", retreat{}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			w := &workload{}
+			if err := json.Unmarshal([]byte(tt.status), &w.Status); err != nil {
+				t.Fatal(err)
+			}
+			if p := (place{workload: w}); p.waits() != tt.waits || p.taken() != tt.taken {
+				t.Errorf("it waits because %q and was taken because %+v", p.waits(), p.taken())
+			}
+		})
+	}
+	if p := (place{reason: "there is none"}); p.waits() != "there is none" || p.taken() != (retreat{}) {
+		t.Errorf("of what is not known it says %q, %+v", p.waits(), p.taken())
 	}
 }

@@ -34,6 +34,24 @@ type job struct {
 	serves bool // it is a Deployment
 }
 
+// finished is the condition that ended a Job, nil if it goes on.
+func finished(j *job) *condition {
+	if j == nil {
+		return nil
+	}
+	for _, kind := range []string{"Complete", "Failed"} {
+		if c := findCondition(j.Status.Conditions, kind); c != nil && c.Status == "True" {
+			return c
+		}
+	}
+	return nil
+}
+
+func isComplete(j *job) bool {
+	c := finished(j)
+	return c != nil && c.Type == "Complete"
+}
+
 // pod is what is read of a pod.
 type pod struct {
 	Meta meta `json:"metadata"`

@@ -48,8 +48,8 @@ func (r right) String() string {
 	return r.verb + " " + name
 }
 
-// rights are those of manifests/rbac.yaml.
-func rights() []right {
+// rights are those of manifests/rbac.yaml; queued says whether those of Kueue's are wanted.
+func rights(queued bool) []right {
 	var all []right
 	add := func(group, resource, part string, verbs ...string) {
 		for _, v := range verbs {
@@ -66,6 +66,11 @@ func rights() []right {
 		right{verb: "list", resource: events, optional: "why the cluster makes no pod, as when a quota is used up, is not said"},
 		right{verb: "list", resource: nodes, cluster: true, optional: "what the cluster has is not known"},
 		right{verb: "get", resource: nodes, cluster: true, optional: "a node that does not answer is not told from one that is slow"})
+	if queued {
+		all = append(all,
+			right{verb: "list", group: kueueGroup, resource: workloads, optional: "why a task waits in Kueue's queue, or was taken back into it, is not said"},
+			right{verb: "get", group: kueueGroup, resource: localQueues, optional: "whether the queue is there is not known"})
+	}
 	return all
 }
 
@@ -85,7 +90,7 @@ func Probe(ctx context.Context, c Config) (Found, error) {
 		return Found{}, err
 	}
 	var missing, warnings []string
-	for _, r := range rights() {
+	for _, r := range rights(c.Queue != "") {
 		ok, err := api.may(ctx, r)
 		switch {
 		case err != nil:
@@ -101,6 +106,9 @@ func Probe(ctx context.Context, c Config) (Found, error) {
 			"RBAC manifest to it", api.namespace, strings.Join(missing, ", "))
 	}
 	if err := api.namespaceThere(ctx, &c); err != nil {
+		return Found{}, err
+	}
+	if err := api.queueThere(ctx, c.Queue); err != nil {
 		return Found{}, err
 	}
 	f, err := api.found(ctx)

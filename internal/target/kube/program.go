@@ -62,16 +62,8 @@ func findProgram(path, dir string) (*program, error) {
 
 func (p *program) none() bool { return len(p.files) == 0 }
 
-// onlyArch is the processor that pods must have, "" if there is a program for several.
-func (p *program) onlyArch() string {
-	if len(p.files) != 1 {
-		return ""
-	}
-	for arch := range p.files {
-		return arch
-	}
-	return ""
-}
+// arches are the processors that there is a program for, as Kubernetes calls them.
+func (p *program) arches() []string { return slices.Sorted(maps.Keys(p.files)) }
 
 // cacheName is what the program is called in the cache of nodes, for each machine as uname -m has it: "x86_64:NAME aarch64:NAME". "" if it
 // cannot be read.
@@ -116,12 +108,7 @@ func (p *program) open(machine string, packed bool) (*os.File, error) {
 	arch := machines[machine]
 	path := p.files[arch]
 	if path == "" {
-		var have []string
-		for a := range p.files {
-			have = append(have, a)
-		}
-		slices.Sort(have)
-		return nil, fmt.Errorf("there is no program for a node of machine %s; there is one for: %s", machine, strings.Join(have, ", "))
+		return nil, fmt.Errorf("there is no program for a node of machine %s; there is one for: %s", machine, strings.Join(p.arches(), ", "))
 	}
 	if !packed {
 		return os.Open(path)

@@ -22,21 +22,10 @@ import (
 func TestTheManifestsRightsAreEnough(t *testing.T) {
 	b := newBench(t, nil)
 	b.grant("rights")
-	var token struct {
-		Status struct {
-			Token string `json:"token"`
-		} `json:"status"`
-	}
-	b.must(b.api.create(t.Context(), "/api/v1/namespaces/rights/serviceaccounts/trainyard/token", object{"apiVersion": "authentication.k8s.io/v1",
-		"kind": "TokenRequest", "spec": object{}}, &token))
-	var k map[string]any
-	b.must(yaml.Unmarshal([]byte(b.cfg.Kubeconfig), &k))
-	k["users"].([]any)[0].(map[string]any)["user"] = map[string]any{"token": token.Status.Token}
-	text, err := yaml.Marshal(k)
-	b.must(err)
+	text := b.account("rights")
 
 	t.Run("for a task", func(t *testing.T) {
-		b := newBench(t, func(c *Config) { c.Kubeconfig, c.Namespace = string(text), "rights" })
+		b := newBench(t, func(c *Config) { c.Kubeconfig, c.Namespace = text, "rights" })
 		f, err := Probe(t.Context(), b.cfg)
 		if err != nil || f.Nodes != 1 || f.Ready != 1 || f.Allocatable.CPUs == 0 || !strings.HasPrefix(f.Version, "v1.") || len(f.Warnings) > 0 {
 			t.Errorf("probe finds %+v (%v)", f, err)
@@ -62,7 +51,7 @@ func TestTheManifestsRightsAreEnough(t *testing.T) {
 	})
 	t.Run("and their lack is said", func(t *testing.T) {
 		c := b.cfg
-		c.Kubeconfig, c.Namespace = string(text), "default"
+		c.Kubeconfig, c.Namespace = text, "default"
 		_, err := Probe(t.Context(), c)
 		if trainyard.CodeOf(err) != trainyard.CodeForbidden || !strings.Contains(err.Error(), "create pods/exec") || !strings.Contains(err.Error(), "watch jobs.batch") {
 			t.Errorf("probe says %v", err)
@@ -103,6 +92,24 @@ func (b *bench) grant(namespace string) {
 		}
 		b.ensure(path, o)
 	}
+}
+
+// account is a kubeconfig for the manifest's account of a namespace.
+func (b *bench) account(namespace string) string {
+	b.Helper()
+	var token struct {
+		Status struct {
+			Token string `json:"token"`
+		} `json:"status"`
+	}
+	b.must(b.api.create(b.Context(), "/api/v1/namespaces/"+namespace+"/serviceaccounts/trainyard/token", object{"apiVersion": "authentication.k8s.io/v1",
+		"kind": "TokenRequest", "spec": object{}}, &token))
+	var k map[string]any
+	b.must(yaml.Unmarshal([]byte(b.cfg.Kubeconfig), &k))
+	k["users"].([]any)[0].(map[string]any)["user"] = map[string]any{"token": token.Status.Token}
+	text, err := yaml.Marshal(k)
+	b.must(err)
+	return string(text)
 }
 
 // insideVariable is set in the pod that TestInTheCluster starts, where this test program runs again; it names the stand-in.

@@ -68,6 +68,10 @@ func (d *Driver) seeJob(j *job, gone bool) {
 	if t.rec.UID != j.Meta.UID {
 		return
 	}
+	if t.job != nil && t.job.Spec.Suspend != j.Spec.Suspend {
+		t.words = "" // why it waited
+	}
+	t.taken = t.taken || j.Spec.Suspend && len(t.rec.Begun) > 0
 	t.job, t.jobGone, t.news = j, gone, time.Now()
 	d.adopt(t)
 	d.tend(t)

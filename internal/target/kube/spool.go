@@ -2,6 +2,7 @@ package kube
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,6 +27,8 @@ type spool struct {
 	time time.Time // of the mark
 	at   int64
 	lost bool // the kubelet had thrown away what came after the mark
+
+	whole int64 // how long the log is, once it is known
 }
 
 const markSize = 64
@@ -77,9 +81,23 @@ func (s *spool) setMark(when time.Time, at int64) error {
 	return nil
 }
 
-// copy reads a log from the mark's time on and appends what is new, until it ends.
+// errNoMark says that the marked line is not there any more.
+var errNoMark = errors.New("the marked line is not there any more")
+
+// copy reads a log from the mark's time on and appends what is new, until it ends. If the marked line is not there any more and it is known
+// how long the log is, it fails with errNoMark before it has appended anything.
 func (s *spool) copy(r io.Reader) error {
-	c := &copier{spool: s, in: bufio.NewReaderSize(r, 64<<10), out: bufio.NewWriterSize(s.log, 64<<10), from: s.time, skip: s.size - s.at, end: s.at}
+	return s.append(r, &copier{from: s.time, skip: s.size - s.at, end: s.at})
+}
+
+// copyTail is copy of a log that begins at the given byte of the whole.
+func (s *spool) copyTail(r io.Reader, begins int64) error {
+	s.lost = s.lost || begins > s.size
+	return s.append(r, &copier{skip: max(0, s.size-begins), end: min(begins, s.size)})
+}
+
+func (s *spool) append(r io.Reader, c *copier) error {
+	c.spool, c.in, c.out = s, bufio.NewReaderSize(r, 64<<10), bufio.NewWriterSize(s.log, 64<<10)
 	for {
 		if err := c.line(); err != nil {
 			flushed := c.flush()
@@ -120,6 +138,9 @@ func (c *copier) line() error {
 	}
 	old := t.Before(c.from)
 	if !old && !c.from.IsZero() && t.After(c.from) && c.last.Before(c.from) { // the marked line is not there any more
+		if c.whole > 0 {
+			return errNoMark
+		}
 		c.skip, c.end, c.lost = 0, c.size, true
 	}
 	if !old && t.After(c.last) {
@@ -166,8 +187,66 @@ func (c *copier) flush() error {
 	return c.setMark(c.when, c.begin)
 }
 
-// readLog copies the container's log into the spool: to its present end, or until the container ends.
+// measure returns how many bytes a log has besides its times, and the last of them.
+func measure(r io.Reader) (n int64, last []byte, err error) {
+	in := bufio.NewReaderSize(r, 64<<10)
+	for {
+		switch stamp, err := in.ReadSlice(' '); {
+		case err == nil:
+		case len(stamp) == 0 && errors.Is(err, io.EOF):
+			return n, last, nil
+		default:
+			return n, last, fmt.Errorf("read log: cut within a time: %v", err)
+		}
+		for ended := false; !ended; {
+			piece, err := in.ReadSlice('\n')
+			n += int64(len(piece))
+			last = append(last, piece...)
+			last = slices.Clone(last[max(0, len(last)-tailSize):])
+			switch {
+			case err == nil:
+				ended = true
+			case errors.Is(err, io.EOF):
+				return n, last, nil
+			case !errors.Is(err, bufio.ErrBufferFull):
+				return n, last, fmt.Errorf("read log: %w", err)
+			}
+		}
+	}
+}
+
+// tailSize is how much of a log's end is compared.
+const tailSize = 4 << 10
+
+// endsWith says whether the end of the copy is the given one.
+func (s *spool) endsWith(last []byte) bool {
+	own := make([]byte, len(last))
+	n, err := s.log.ReadAt(own, s.size-int64(len(last)))
+	return n == len(last) && (err == nil || errors.Is(err, io.EOF)) && bytes.Equal(own, last)
+}
+
+// readLog copies the container's log into the spool: to its present end, or until the container ends. A line may be longer than what the
+// kubelet keeps, as that of a progress bar that never ends one; then there is only the line's end to read, and its place follows from how
+// long the whole log is.
 func (d *Driver) readLog(ctx context.Context, s *spool, pod, container string, follow bool) error {
+	read := func(what func(io.Reader) error) error { return d.openLog(ctx, s, pod, container, follow, what) }
+	err := read(s.copy)
+	if !errors.Is(err, errNoMark) {
+		return err
+	}
+	var n int64
+	var last []byte
+	if err := read(func(r io.Reader) (err error) { n, last, err = measure(r); return err }); err != nil {
+		return err
+	}
+	if s.endsWith(last) { // what is missing went missing before
+		return nil
+	}
+	return read(func(r io.Reader) error { return s.copyTail(r, s.whole-n) })
+}
+
+// openLog hands over the container's log from the mark's time on.
+func (d *Driver) openLog(ctx context.Context, s *spool, pod, container string, follow bool, to func(io.Reader) error) error {
 	q := url.Values{"container": {container}, "timestamps": {"true"}}
 	if follow {
 		q.Set("follow", "true")
@@ -180,5 +259,5 @@ func (d *Driver) readLog(ctx context.Context, s *spool, pod, container string, f
 		return err
 	}
 	defer r.Close()
-	return s.copy(r)
+	return to(r)
 }

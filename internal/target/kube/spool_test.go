@@ -2,6 +2,7 @@ package kube
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -90,4 +91,60 @@ func TestASpoolNotesWhatTheNodeThrewAway(t *testing.T) {
 	if err != nil || string(got) != "one\ntwo\nfive\n" || !s.lost {
 		t.Errorf("the copy is %q, lost %v (%v)", got, s.lost, err)
 	}
+}
+
+// Of a line that is longer than what the kubelet keeps, the end alone is there to be read when the task has ended.
+func TestTheEndOfALongLineFindsItsPlace(t *testing.T) {
+	line := make([]byte, 0, 200_000)
+	for i := 0; len(line) < cap(line); i++ {
+		line = fmt.Appendf(line, "%d%%\r", i)
+	}
+	line = append(line, "\ndone\n"...)
+	for name, c := range map[string]struct {
+		begins int // where the kubelet's log does
+		want   []byte
+		lost   bool
+	}{
+		"within what was copied":    {60_000, line, false},
+		"where the copy was cut":    {100_000, line, false},
+		"after what was copied":     {150_000, append(bytes.Clone(line[:100_000]), line[150_000:]...), true},
+		"the last line and no more": {len(line) - 5, append(bytes.Clone(line[:100_000]), "done\n"...), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			cutCopy(t, dir, io.LimitReader(strings.NewReader(t0.Format(time.RFC3339Nano)+" "+string(line)), int64(len(t0.Format(time.RFC3339Nano))+1+100_000)))
+			s, err := openSpool(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.close()
+			s.whole = int64(len(line))
+			left := func() io.Reader { return strings.NewReader(stampLines(line[c.begins:])) }
+			if err := s.copy(left()); !errors.Is(err, errNoMark) {
+				t.Fatalf("copying said %v", err)
+			}
+			n, last, err := measure(left())
+			if err != nil || n != int64(len(line)-c.begins) || !bytes.HasSuffix(line, last) || len(last) == 0 || s.endsWith(last) {
+				t.Fatalf("it is %d bytes long and ends with %q, %v", n, last, err)
+			}
+			if err := s.copyTail(left(), s.whole-n); err != nil {
+				t.Fatal(err)
+			}
+			got, err := os.ReadFile(filepath.Join(dir, logFile))
+			if err != nil || !bytes.Equal(got, c.want) || s.lost != c.lost || s.size != int64(len(c.want)) || !s.endsWith(last) {
+				t.Errorf("the copy has %d bytes (%d) of %d, lost %v, %v", len(got), s.size, len(c.want), s.lost, err)
+			}
+		})
+	}
+}
+
+// stampLines puts times before lines, as the kubelet does.
+func stampLines(log []byte) string {
+	var out strings.Builder
+	when := t0.Add(time.Minute)
+	for line := range bytes.Lines(log) {
+		when = when.Add(time.Millisecond)
+		out.WriteString(when.Format(time.RFC3339Nano) + " " + string(line))
+	}
+	return out.String()
 }

@@ -39,11 +39,11 @@ func (d *Driver) Start(ctx context.Context, t trainyard.Task) error {
 		return err
 	}
 	if err := d.makeParts(ctx, p); err != nil {
-		return err
+		return later(err)
 	}
 	j, err := d.makeJob(ctx, p)
 	if err != nil {
-		return err
+		return later(err)
 	}
 	return d.made(k, j)
 }

@@ -34,6 +34,7 @@ type tender struct {
 	wait   time.Time // until which not to send again
 	killed time.Time // when the pods were last deleted since the task outlived its grace
 
+	asking  bool      // Kueue was asked why it took the Job back
 	taken   time.Time // when a node was seen to have taken the pod on
 	guessed int       // how often it was tried since
 }
@@ -72,6 +73,7 @@ func (d *tender) pause() time.Duration {
 // step does what there is to do now, and says whether the task has ended.
 func (d *tender) step(ctx context.Context) (over bool) {
 	now := time.Now()
+	d.whyTaken(ctx)
 	d.mu.Lock()
 	t, s := d.task, d.sight(d.task)
 	owned, first, stop := t.rec.Owned, t.first(), t.rec.Stop
@@ -116,7 +118,7 @@ func hasLog(p *pod) bool {
 func (d *tender) over(ctx context.Context, s *sight, e *ending) bool {
 	if d.log != nil {
 		gone := slices.ContainsFunc(s.pods, func(p podSight) bool { return p.gone || p.lost || p.Meta.Deleted != nil })
-		d.log.finish(ctx, gone)
+		d.log.finish(ctx, s, gone)
 		if note := d.log.missing(s); note != "" && s.main == "" { // of one that was started again nobody counts
 			e.Warnings = append(slices.Clone(e.Warnings), note)
 		}
@@ -258,6 +260,10 @@ func (d *tender) listen(ctx context.Context, s *sight, v verdict, now time.Time)
 		return
 	}
 	d.asked = now
+	if s.queue != "" && s.job.Spec.Suspend {
+		d.say(d.line.look(ctx, d.api, now.Add(-queueLook), s.job.Meta.UID).waits())
+		return
+	}
 	uid := s.job.Meta.UID
 	for _, p := range s.pods {
 		if !p.ended() {
@@ -279,13 +285,7 @@ func (d *tender) listen(ctx context.Context, s *sight, v verdict, now time.Time)
 			words, last = e.Message, when
 		}
 	}
-	d.mu.Lock()
-	changed := d.task.words != words
-	d.task.words = words
-	d.mu.Unlock()
-	if changed {
-		d.signal()
-	}
+	d.say(words)
 }
 
 // overdue is how long after it should have been gone a pod is looked for on its node.

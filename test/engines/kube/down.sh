@@ -4,7 +4,7 @@ set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 dir=$(cd "$1" && [ -d pki ] && pwd) ns=trainyard-kube
 [ -n "$dir" ] || { echo "down.sh: $1 is no cluster of up.sh" >&2; exit 1; }
-for part in index kubelet scheduler manager apiserver; do "$here/part.sh" "$dir" stop "$part"; done
+for part in kueue index kubelet scheduler manager apiserver; do "$here/part.sh" "$dir" stop "$part"; done
 # What is left in pods ends with containerd's shims, which name this folder; their network namespaces are containerd's to tell.
 networks=()
 if [ -S "$dir/run/containerd.sock" ]; then

@@ -26,7 +26,7 @@ if [ ! -e "$out/base-pip.tar" ]; then
 fi
 uv=$(sed -n 's/^const UVVersion = "\(.*\)"$/\1/p' "$here/../../../internal/stage/build.go")
 # Those of the image's Python, whatever this machine's is.
-wanted=(six==1.16.0 pip 'setuptools<81' wheel "uv==$uv" scikit-learn==1.5.2 joblib==1.4.2 azureml-inference-server-http mlflow-skinny==3.6.0 pandas)
+wanted=(six==1.16.0 pip 'setuptools<81' wheel "uv==$uv" scikit-learn==1.5.2 joblib==1.4.2 azureml-inference-server-http mlflow-skinny==3.6.0 pandas azureml-ai-monitoring)
 if [ "$(cat "$out/index/wanted" 2>/dev/null)" != "${wanted[*]}" ]; then
 	python3 -m pip download --quiet --only-binary :all: --python-version 3.11 --dest "$work/wheels" "${wanted[@]}"
 	mkdir "$work/index"

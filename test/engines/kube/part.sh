@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Stops a part of the cluster or starts it again: usage part.sh FOLDER start|stop etcd|apiserver|manager|scheduler|containerd|kubelet|index.
+# Stops a part of the cluster or starts it again: usage part.sh FOLDER start|stop etcd|apiserver|manager|scheduler|containerd|kubelet|index|kueue.
 set -euo pipefail
 run=$1/run name=$3
 case $2 in

@@ -13,4 +13,5 @@ import score  # noqa: E402: it is where the argument says
 score.model = score.joblib.load(os.path.join(model, "model.joblib"))
 with open(request) as f:
     print("plain " + json.dumps(score.run(f.read())))
-mlflow.sklearn.save_model(score.model, out, pip_requirements=["mlflow-skinny==3.6.0", "pandas", "scikit-learn==1.5.2", "joblib==1.4.2"])
+# azureml-ai-monitoring is for the script in collecting/src, which has the same environment, so that no other one is made.
+mlflow.sklearn.save_model(score.model, out, pip_requirements=["mlflow-skinny==3.6.0", "pandas", "numpy", "scikit-learn==1.5.2", "joblib==1.4.2", "azureml-ai-monitoring"])

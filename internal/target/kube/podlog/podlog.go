@@ -9,10 +9,13 @@ import (
 )
 
 // A kubelet keeps 10 MiB of a container's log by default, looks every ten seconds whether there is more, and throws the oldest away, read or
-// not (KubeletConfiguration: containerLogMaxSize, containerLogMonitorInterval). It hands out some 5 MB/s on a small node.
+// not (KubeletConfiguration: containerLogMaxSize, containerLogMonitorInterval). It hands out some 5 MB/s on a small node. Who reads along
+// loses what the runtime still has in hand when the log is changed for a new one, unless they are behind: so a long log is printed in
+// portions with pauses between them, and not in a steady trickle.
 const (
-	burst  = 8 << 20 // bytes printed at once
-	steady = 2 << 20 // bytes a second after them
+	burst   = 8 << 20 // bytes printed at once
+	portion = 4 << 20 // and those after them,
+	steady  = 2 << 20 // so many a second on average
 )
 
 // New returns a writer to out, the standard output of a container: no faster than a log is read, and with the carriage return doubled that
@@ -26,17 +29,22 @@ type writer struct {
 	ctx  context.Context
 	out  io.Writer
 	pace *rate.Limiter
+	left int // of the portion
 	last byte
 }
 
 func (w *writer) Write(data []byte) (int, error) {
 	for done := 0; done < len(data); {
-		piece := data[done:min(len(data), done+burst)]
-		_ = w.pace.WaitN(w.ctx, len(piece)) // or there is no time to wait
+		if w.left == 0 {
+			_ = w.pace.WaitN(w.ctx, portion) // or there is no time to wait
+			w.left = portion
+		}
+		piece := data[done:min(len(data), done+w.left)]
 		if err := w.print(piece); err != nil {
 			return done, err
 		}
 		done += len(piece)
+		w.left -= len(piece)
 	}
 	return len(data), nil
 }
