@@ -50,7 +50,7 @@ const (
 type collector struct {
 	k   *task
 	srv *http.Server
-	key string // that the replica sends; see known
+	key string // that the replica sends, "" if it has none; see known
 
 	strangers atomic.Int64 // requests without it
 

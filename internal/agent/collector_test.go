@@ -109,3 +109,35 @@ func TestACollectorComesBackWhereItWasWhenThatIsFree(t *testing.T) {
 		}
 	}
 }
+
+// A replica that was started before collectors had keys has none to send, and its rows are taken all the same.
+func TestACollectorTakesTheRowsOfAReplicaWithoutAKey(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &task{a: New(Config{}), collects: ln, base: filepath.Join(t.TempDir(), "task")}
+	k.kept.Collector, k.kept.Task.Serve = ln.Addr().String(), &trainyard.Serve{Collects: map[string]float64{"rows": 0}} // none is kept, for there is no server
+	defer k.collecting(t.Context())()
+	for range 3 {
+		req, err := http.NewRequest(http.MethodPost, "http://"+ln.Addr().String()+"/modeldata/log", strings.NewReader("[]"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("ce-type", "azureml.inference.rows")
+		res, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		res.Body.Close()
+		if res.StatusCode != http.StatusOK {
+			t.Errorf("its rows are answered %s", res.Status)
+		}
+	}
+	k.mu.Lock()
+	said := k.report.Warnings
+	k.mu.Unlock()
+	if len(said) != 1 || !strings.Contains(said[0], "it was started before collectors had keys") {
+		t.Errorf("the warnings are %q", said)
+	}
+}

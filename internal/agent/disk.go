@@ -27,7 +27,7 @@ type stored struct {
 	Serving *trainyard.Serving `json:"serving,omitempty"` // how the replica was last said to be
 
 	Collector    string `json:"collector,omitempty"`    // where the rows are taken that a replica's script collects
-	CollectorKey string `json:"collectorKey,omitempty"` // and what tells the script from others who reach that
+	CollectorKey string `json:"collectorKey,omitempty"` // and what tells the script from others who reach that; "" of a replica that is older than keys
 }
 
 // Beside each other in the agent's folder lie, for each task, named after it: one file from when it is wanted, one more from when it is

@@ -65,7 +65,7 @@ func (k *task) prepare(ctx context.Context) (trainyard.Task, error) {
 		if err == nil && t.Contained {
 			err = k.bring(ctx, brings, t)
 		}
-		if err == nil || ctx.Err() != nil || !passing(err) {
+		if err == nil || ctx.Err() != nil || k.asked() != "" || !passing(err) {
 			return t, err
 		}
 		k.a.log.Warn("prepare task", "task", k.id, "err", err)

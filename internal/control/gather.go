@@ -16,7 +16,8 @@ import (
 // Rows of a collection come every second, from every replica and gateway. The first become a file at once; those that follow are gathered,
 // and the collection gets one file a minute, or more where that would be too large. What is gathered is in the store already, in a container
 // of the workspace that is no datastore, so a killed server loses none of it. A file is put whole, and under one name however often it is
-// tried: no row is there twice, and who reads a file never finds another one under its name.
+// tried: that makes no row twice, and who reads a file never finds another one under its name. Rows are kept at least once: those of which
+// the sender got no answer, as when the server was killed after it had kept them, come again and are there twice, with the same id.
 const (
 	gatherStore = "_collecting" // a datastore cannot be called so
 	gatherEvery = time.Minute

@@ -33,6 +33,7 @@ func (c *Control) submit(ctx context.Context, who trainyard.User, in *trainyard.
 	if who.Role == trainyard.RoleJob { // its token is for the run that there is; it outlives a run that is deleted
 		return nil, false, trainyard.Errorf(trainyard.CodeForbidden, "the token of job %q may change its run and not submit one", who.Job)
 	}
+	asked := askedDigest(&in.Spec) // before anything is filled in: a clone shares what it has not changed
 	j := in.Clone()
 	warnings, err := c.resolve(ctx, j)
 	if err == nil {
@@ -48,7 +49,7 @@ func (c *Control) submit(ctx context.Context, who trainyard.User, in *trainyard.
 	if j.Spec.ExperimentName == "" {
 		j.Spec.ExperimentName = "Default"
 	}
-	j.Created, j.Modified, j.CreatedBy, j.Plan.Asked = now, now, who.Name, askedDigest(&in.Spec)
+	j.Created, j.Modified, j.CreatedBy, j.Plan.Asked = now, now, who.Name, asked
 	j.Status = trainyard.JobStatus{Warnings: warnings}
 	if err := enter(j, now); err != nil {
 		return nil, false, err
@@ -117,7 +118,15 @@ func openFor(tx *store.Tx, j *trainyard.Job) (string, error) {
 // updateJob changes what may change of a submitted job. What a client sends back unchanged is no change.
 func (c *Control) updateJob(ctx context.Context, who trainyard.User, old, in *trainyard.Job) (*trainyard.Job, error) {
 	if old.Plan.Asked == "" || old.Plan.Asked != askedDigest(&in.Spec) {
-		if what := changed(old, c.inStoredWords(ctx, in)); what != "" {
+		what := changed(old, in)
+		if what != "" {
+			was := old
+			if old.Plan.Asked == "" { // it was stored in the words that it was sent in
+				was = c.inStoredWords(ctx, old)
+			}
+			what = changed(was, c.inStoredWords(ctx, in))
+		}
+		if what != "" {
 			return nil, trainyard.Conflict("job %q exists already with %s; jobs are not changed once submitted: choose another name", in.Name, what)
 		}
 	}

@@ -2,6 +2,7 @@ package control
 
 import (
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 
@@ -79,5 +80,37 @@ func TestAComponentIsTheSameByAnyName(t *testing.T) {
 	}
 	if err := put(`{"name":"shout","command":"d"}`); !trainyard.IsConflict(err) {
 		t.Errorf("another command: %v", err)
+	}
+}
+
+// Azure's Python SDK reads a compute or a component by its id alone: of any other text it says that there is nothing of that name.
+func TestWhatStepsNameIsStoredByItsID(t *testing.T) {
+	c, scope := newControl(t), trainyard.DefaultScope()
+	component := &trainyard.Resource{Scope: scope, Kind: trainyard.KindComponent, Name: "greet", Version: "7", Properties: json.RawMessage(`{"componentSpec":{"type":"command","command":"echo"}}`)}
+	if _, _, err := c.PutResource(t.Context(), anAdmin, component); err != nil {
+		t.Fatal(err)
+	}
+	text := `{"jobType":"Pipeline","computeId":"azureml:local","settings":{"default_compute":"azureml:local","defaultDatastore":"workspaceblobstore","force_rerun":false},
+		"jobs":{"a":{"component":"azureml:greet@latest","compute":"azureml:local"},"b":{"command":"echo","compute":"serverless"}}}`
+	j, _, err := c.SubmitJob(t.Context(), anAdmin, &trainyard.Job{Scope: scope, Name: "p", Spec: specOf(t, text)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var nodes map[string]struct{ ComponentID, ComputeID string }
+	var settings map[string]any
+	if err := errors.Join(json.Unmarshal(j.Spec.Extra["jobs"], &nodes), json.Unmarshal(j.Spec.Extra["settings"], &settings)); err != nil {
+		t.Fatal(err)
+	}
+	local := scope.Child("computes", "local")
+	if n := nodes["a"]; n.ComputeID != local || n.ComponentID != scope.Child("components", "greet", "versions", "7") || nodes["b"].ComputeID != "serverless" {
+		t.Errorf("the steps are %s", j.Spec.Extra["jobs"])
+	}
+	if settings["default_compute"] != local || settings["defaultDatastore"] != scope.Child("datastores", "workspaceblobstore") || settings["force_rerun"] != false || j.Spec.ComputeID != local {
+		t.Errorf("compute %s, settings %s", j.Spec.ComputeID, j.Spec.Extra["settings"])
+	}
+	// and in these words it stays
+	again := c.inStoredWords(t.Context(), j)
+	if string(again.Spec.Extra["jobs"]) != string(j.Spec.Extra["jobs"]) || string(again.Spec.Extra["settings"]) != string(j.Spec.Extra["settings"]) || again.Spec.ComputeID != local {
+		t.Errorf("again they are %s and %s", again.Spec.Extra["jobs"], again.Spec.Extra["settings"])
 	}
 }

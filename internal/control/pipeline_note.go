@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/trainyard/trainyard"
 	"github.com/trainyard/trainyard/internal/pipeline"
@@ -34,7 +35,9 @@ func (c *Control) tellPipeline(ctx context.Context, j *trainyard.Job) error {
 }
 
 // notePipeline stores how a pipeline goes.
-func (c *Control) notePipeline(ctx context.Context, key trainyard.JobKey, next pipeline.Next, refused map[int]string) error {
+// silent is why its log could not be written: then what happened to its steps is told later, and the pipeline ends without that if it cannot
+// be told for long.
+func (c *Control) notePipeline(ctx context.Context, key trainyard.JobKey, next pipeline.Next, refused map[int]string, silent error) error {
 	again := false
 	err := c.Store.Update(ctx, func(tx *store.Tx) error {
 		again = len(refused) > 0
@@ -49,7 +52,15 @@ func (c *Control) notePipeline(ctx context.Context, key trainyard.JobKey, next p
 		for i, why := range refused {
 			j.Plan.Pipeline.Steps[i].Refused = why
 		}
-		if text := pipeline.Tell(j, next.Steps, c.Now()); text != "" {
+		giveUp := silent != nil && c.Now().Sub(lastOf(next.Steps, j.Created)) > tellPatience
+		if silent != nil && next.State.Terminal() && !giveUp {
+			return nil
+		}
+		if giveUp && next.State.Terminal() {
+			j.Status.Warnings = trainyard.Warn(j.Status.Warnings, "the end of its log could not be written: "+silent.Error())
+		} else if silent != nil {
+			return c.movePipeline(tx, j, next)
+		} else if text := pipeline.Tell(j, next.Steps, c.Now()); text != "" {
 			j.Status.Told = trainyard.LogTail{At: j.Status.Told.At + int64(len(j.Status.Told.Text)), Text: text}
 			again = true // it is to be written
 		}
@@ -73,6 +84,19 @@ func (c *Control) notePipeline(ctx context.Context, key trainyard.JobKey, next p
 	return err
 }
 
+// tellPatience is how long a pipeline that is over waits for its log.
+const tellPatience = 2 * time.Minute
+
+// lastOf is when the last step ended, or otherwise, if none did.
+func lastOf(steps []trainyard.StepStatus, otherwise time.Time) time.Time {
+	for _, s := range steps {
+		if s.Ended.After(otherwise) {
+			otherwise = s.Ended
+		}
+	}
+	return otherwise
+}
+
 func (c *Control) movePipeline(tx *store.Tx, j *trainyard.Job, next pipeline.Next) error {
 	before := j.Status.State
 	if next.Fail != nil {
@@ -92,10 +116,16 @@ func (c *Control) movePipeline(tx *store.Tx, j *trainyard.Job, next pipeline.Nex
 	return tx.PutJob(j)
 }
 
-// presentSteps says of each step that is queued why it is, now.
+// presentSteps says of each step that is queued why it is, now, and how each went of a pipeline that ended when that was not kept.
 func (c *Control) presentSteps(j *trainyard.Job) {
 	names := j.Children()
-	if len(names) != len(j.Status.Steps) || j.Status.State.Terminal() {
+	if j.Status.State.Terminal() {
+		if len(names) > 0 && len(j.Status.Steps) == 0 {
+			j.Status.Steps = c.stepsThatWere(j, names)
+		}
+		return
+	}
+	if len(names) != len(j.Status.Steps) {
 		return
 	}
 	j.Status.Steps = slices.Clone(j.Status.Steps)
@@ -106,4 +136,29 @@ func (c *Control) presentSteps(j *trainyard.Job) {
 			}
 		}
 	}
+}
+
+// stepsThatWere reads how the steps went from their jobs. It leaves it at that if that takes long: a list may have many such pipelines.
+func (c *Control) stepsThatWere(j *trainyard.Job, names []string) []trainyard.StepStatus {
+	ctx, done := context.WithTimeout(context.Background(), time.Second)
+	defer done()
+	jobs := make([]*trainyard.Job, len(names))
+	for i, name := range names {
+		one, err := c.Store.Job(ctx, trainyard.MakeJobKey(j.Scope, name))
+		if err != nil && !trainyard.IsNotFound(err) {
+			return nil
+		}
+		if err == nil && one.Plan.Parent == j.Name {
+			jobs[i] = one
+		}
+	}
+	over := *j
+	over.Status.State = trainyard.JobCancelRequested // no step begins any more
+	steps := pipeline.Decide(&over, jobs).Steps
+	for i := range steps {
+		if jobs[i] == nil && j.Status.State == trainyard.JobCompleted { // it ran, and its job was deleted since
+			steps[i] = trainyard.StepStatus{State: trainyard.JobCompleted, Why: "its job was deleted"}
+		}
+	}
+	return steps
 }

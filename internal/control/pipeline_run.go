@@ -2,6 +2,7 @@ package control
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path"
 	"strings"
@@ -104,9 +105,7 @@ func (c *Control) advancePipeline(ctx context.Context, key trainyard.JobKey) (ti
 	if err != nil || j == nil {
 		return 0, err
 	}
-	if err := c.tellPipeline(ctx, j); err != nil {
-		return 0, err
-	}
+	silent := c.tellPipeline(ctx, j) // that keeps nothing from beginning, or from being stopped
 	next := pipeline.Decide(j, jobs)
 	who := trainyard.User{Name: j.CreatedBy, Role: trainyard.RoleAdmin}
 	refused := map[int]string{}
@@ -127,7 +126,7 @@ func (c *Control) advancePipeline(ctx context.Context, key trainyard.JobKey) (ti
 			return 0, fmt.Errorf("stop step %s: %w", name, err)
 		}
 	}
-	return 0, c.notePipeline(ctx, key, next, refused)
+	return 0, errors.Join(c.notePipeline(ctx, key, next, refused, silent), silent)
 }
 
 // lookAtPipeline reads a pipeline and the jobs of its steps, nil for those that were not made. A pipeline that is over is nil.

@@ -1,8 +1,10 @@
 package control
 
 import (
+	"cmp"
 	"encoding/json"
 	"maps"
+	"slices"
 	"strings"
 
 	"github.com/trainyard/trainyard"
@@ -50,19 +52,23 @@ func changed(old, in *trainyard.Job) string {
 		return "other outputs"
 	}
 	for _, name := range pipelineExtra {
-		if otherMember(name, a.Extra[name], b.Extra[name]) {
+		if otherMember(old.Scope.Workspace, name, a.Extra[name], b.Extra[name]) {
 			return pipelineNames[name]
 		}
 	}
 	switch {
-	case otherReference(a.CodeID, b.CodeID):
+	case otherReference(old.Scope.Workspace, a.CodeID, b.CodeID):
 		return "other code"
-	case otherReference(a.EnvironmentID, b.EnvironmentID):
+	case otherReference(old.Scope.Workspace, a.EnvironmentID, b.EnvironmentID):
 		return "another environment"
-	case otherReference(a.ComputeID, b.ComputeID):
+	case otherReference(old.Scope.Workspace, a.ComputeID, b.ComputeID):
 		return "another compute"
 	case len(b.EnvironmentVariables) > 0 && !maps.Equal(a.EnvironmentVariables, b.EnvironmentVariables):
 		return "other environment variables"
+	case otherResources(a.Resources, b.Resources):
+		return "other resources"
+	case otherQueue(a.QueueSettings, b.QueueSettings):
+		return "other queue settings"
 	case otherShape(a, b):
 		return "another number of nodes or processes"
 	case b.Limits != nil && (a.Limits == nil && b.Limits.Timeout != "" || a.Limits != nil && differs(a.Limits.Timeout, b.Limits.Timeout)):
@@ -77,7 +83,7 @@ func otherInputs(old *trainyard.Job, is map[string]*trainyard.JobInput) bool {
 		if in == nil {
 			continue
 		}
-		if was == nil || !strings.EqualFold(was.JobInputType, in.JobInputType) || was.Value != in.Value || otherReference(was.URI, in.URI) ||
+		if was == nil || !strings.EqualFold(was.JobInputType, in.JobInputType) || was.Value != in.Value || otherReference(old.Scope.Workspace, was.URI, in.URI) ||
 			in.Mode != "" && in.Mode != was.Mode && in.Mode != old.Plan.Inputs[name].Mode {
 			return true
 		}
@@ -92,7 +98,7 @@ func otherOutputs(old *trainyard.Job, is map[string]*trainyard.JobOutput) bool {
 		if out == nil {
 			continue
 		}
-		if was == nil || !strings.EqualFold(was.JobOutputType, out.JobOutputType) || otherReference(was.URI, out.URI) && otherReference(plan.URI, out.URI) ||
+		if was == nil || !strings.EqualFold(was.JobOutputType, out.JobOutputType) || otherReference(old.Scope.Workspace, was.URI, out.URI) && otherReference(old.Scope.Workspace, plan.URI, out.URI) ||
 			out.Mode != "" && out.Mode != was.Mode && out.Mode != plan.Mode || out.AssetName != was.AssetName {
 			return true
 		}
@@ -100,38 +106,83 @@ func otherOutputs(old *trainyard.Job, is map[string]*trainyard.JobOutput) bool {
 	return len(is) > 0 && len(is) != len(old.Spec.Outputs)
 }
 
-// otherReference compares addresses and references, which are spelled in several ways: an id, azureml:NAME:VERSION, azureml://….
-func otherReference(was, is string) bool {
-	return is != "" && bareReference(was) != bareReference(is)
+// otherReference compares addresses and references, which are spelled in several ways: an id, azureml:NAME:VERSION, azureml://…, with or
+// without the kind of thing and the workspace, which is home then.
+func otherReference(home, was, is string) bool {
+	if is == "" || is == was {
+		return false
+	}
+	a, b := readReference(was), readReference(is)
+	return a.rest != b.rest || !strings.EqualFold(cmp.Or(a.workspace, home), cmp.Or(b.workspace, home)) || a.kind != "" && b.kind != "" && a.kind != b.kind
 }
 
-func bareReference(ref string) string {
+// reference is what a text leads to; workspace and kind are empty where it does not say them.
+type reference struct{ workspace, kind, rest string }
+
+func readReference(ref string) reference {
 	ref = strings.TrimPrefix(ref, "azureml:")
 	if id, err := trainyard.ParseID(ref); err == nil {
-		return strings.ToLower(strings.Trim(id.Name+":"+id.Version+"@"+id.Label, ":@"))
+		return reference{id.Scope.Workspace, string(id.Kind), strings.ToLower(strings.Trim(id.Name+":"+id.Version+"@"+id.Label, ":@"))}
 	}
-	if i := strings.Index(ref, "/datastores/"); i >= 0 { // with its workspace or without
-		ref = ref[i:]
+	if i := strings.Index(ref, "/datastores/"); i >= 0 {
+		_, workspace, _ := strings.Cut(ref[:i], "/workspaces/")
+		return reference{workspace, "datastores", ref[i:]}
 	}
 	if !strings.Contains(ref, "/") {
 		ref = strings.ToLower(ref)
 	}
-	return ref
+	return reference{"", "", ref}
 }
 
 // otherMember compares two members of a pipeline job. Of settings, which clients complete, those count that are said.
-func otherMember(name string, was, is json.RawMessage) bool {
-	a, b := decoded(was), decoded(is)
+func otherMember(home, name string, was, is json.RawMessage) bool {
+	a, b := bare(decoded(was)), bare(decoded(is))
 	old, isMap := a.(map[string]any)
 	if now, ok := b.(map[string]any); ok && name == "settings" && (isMap || a == nil) {
 		for key, v := range now {
-			if v = bare(v); v != nil && key != "_source" && canonical(old[key]) != canonical(v) {
+			if key != "_source" && !sameValue(home, key, old[key], v) {
 				return true
 			}
 		}
 		return false
 	}
-	return bare(b) != nil && canonical(a) != canonical(b)
+	return b != nil && !sameValue(home, name, a, b)
+}
+
+// references are the members that name something else, in whatever spelling.
+var references = []string{"default_compute", "default_datastore", "computeId", "componentId", "uri"}
+
+// sameValue compares two bare JSON values; name is that of the member they are.
+func sameValue(home, name string, a, b any) bool {
+	switch x := a.(type) {
+	case map[string]any:
+		y, ok := b.(map[string]any)
+		if !ok || len(x) != len(y) {
+			return false
+		}
+		for key, v := range x {
+			other, there := y[key]
+			if !there || !sameValue(home, key, v, other) {
+				return false
+			}
+		}
+		return true
+	case []any:
+		y, ok := b.([]any)
+		if !ok || len(x) != len(y) {
+			return false
+		}
+		for i := range x {
+			if !sameValue(home, "", x[i], y[i]) {
+				return false
+			}
+		}
+		return true
+	case string:
+		y, ok := b.(string)
+		return ok && (x == y || slices.Contains(references, name) && !otherReference(home, x, y))
+	}
+	return a == b
 }
 
 // decoded is a JSON text as a value; a text that is none stands for itself.
@@ -176,6 +227,26 @@ func bare(v any) any {
 		return out
 	}
 	return v
+}
+
+func otherResources(was, is *trainyard.JobResources) bool {
+	if is == nil {
+		return false
+	}
+	if was == nil {
+		was = &trainyard.JobResources{}
+	}
+	return is.ShmSize != "" && is.ShmSize != was.ShmSize || is.DockerArgs != "" && is.DockerArgs != was.DockerArgs
+}
+
+func otherQueue(was, is *trainyard.QueueSettings) bool {
+	if is == nil {
+		return false
+	}
+	if was == nil {
+		was = &trainyard.QueueSettings{}
+	}
+	return is.Priority != 0 && priority(is) != priority(was) || is.JobTier != "" && !strings.EqualFold(is.JobTier, was.JobTier)
 }
 
 func otherShape(was, is *trainyard.JobSpec) bool {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/store"
 )
 
 const aPipeline = `{"jobType":"Pipeline","computeId":"local","inputs":{"word":{"jobInputType":"literal","value":"hello"}},"outputs":{"made":{"jobOutputType":"uri_folder"}},
@@ -34,6 +35,7 @@ func TestAnotherJobByTheNameOfOneIsAConflict(t *testing.T) {
 			`"literal","value":"hello"}} | "literal","value":"hello"},"more":{"jobInputType":"literal","value":"1"}}`:             "other inputs",
 			`"jobOutputType":"uri_folder" | "jobOutputType":"uri_folder","uri":"azureml://datastores/workspaceblobstore/paths/x"`: "other outputs",
 			`"computeId":"local" | "computeId":"elsewhere"`:                                                                       "another compute",
+			`"force_rerun":null | "default_compute":"azureml:elsewhere"`:                                                          "other settings",
 			`"force_rerun":null | "continue_on_step_failure":true`:                                                                "other settings",
 			`"jobs" | "componentId":"azureml:other:1","jobs"`:                                                                     "another component",
 			`"jobType":"Pipeline" | "jobType":"Command","command":"true"`:                                                         "another command",
@@ -47,7 +49,10 @@ func TestAnotherJobByTheNameOfOneIsAConflict(t *testing.T) {
 			`PT1H | PT2H`:                                          "other limits",
 			`"limits" | "resources":{"instanceCount":2},"limits"`:  "another number of nodes",
 			`"limits" | "codeId":"azureml:code:1","limits"`:        "other code",
-			`"Command" | "Pipeline"`:                               "another type",
+			`"limits" | "queueSettings":{"priority":3},"limits"`:   "other queue settings",
+			`"limits" | "resources":{"shmSize":"8g"},"limits"`:     "other resources",
+			`azureml://datastores/workspaceblobstore | azureml://subscriptions/s/resourcegroups/g/workspaces/elsewhere/datastores/workspaceblobstore`: "other outputs",
+			`"Command" | "Pipeline"`: "another type",
 		},
 	} {
 		c, scope := newControl(t), trainyard.DefaultScope()
@@ -85,5 +90,43 @@ func TestTheSameJobSentAgainIsNoConflict(t *testing.T) {
 				t.Errorf("%s: created %v, %v", how, created, err)
 			}
 		}
+	}
+}
+
+// Of a job that was stored by an older version there is no digest, and its steps are as they were sent.
+func TestAJobOfAnOlderVersionSentAgainIsNoConflict(t *testing.T) {
+	text := strings.Replace(aPipeline, `"force_rerun":null`, `"default_compute":"azureml:local"`, 1)
+	c, scope := newControl(t), trainyard.DefaultScope()
+	if _, _, err := c.SubmitJob(t.Context(), anAdmin, &trainyard.Job{Scope: scope, Name: "j", Spec: specOf(t, text)}); err != nil {
+		t.Fatal(err)
+	}
+	err := c.Store.Update(t.Context(), func(tx *store.Tx) error {
+		j, err := tx.Job(trainyard.MakeJobKey(scope, "j"))
+		if err != nil {
+			return err
+		}
+		j.Plan.Asked, j.Spec.Extra = "", specOf(t, text).Extra
+		return tx.PutJob(j)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	j, err := c.Job(t.Context(), scope, "j")
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := j.Clone().Spec
+	read.IsArchived = true
+	for how, spec := range map[string]trainyard.JobSpec{
+		"again": specOf(t, text), "read back": read,
+		"with ids": specOf(t, strings.Replace(text, `"azureml:local"`, `"`+scope.Child("computes", "local")+`"`, 1)),
+	} {
+		if _, created, err := c.SubmitJob(t.Context(), anAdmin, &trainyard.Job{Scope: scope, Name: "j", Spec: spec}); err != nil || created {
+			t.Errorf("%s: created %v, %v", how, created, err)
+		}
+	}
+	other := specOf(t, strings.Replace(text, "echo", "printf", 1))
+	if _, _, err := c.SubmitJob(t.Context(), anAdmin, &trainyard.Job{Scope: scope, Name: "j", Spec: other}); !trainyard.IsConflict(err) {
+		t.Errorf("another one: %v", err)
 	}
 }

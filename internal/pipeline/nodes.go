@@ -12,9 +12,17 @@ import (
 	"github.com/trainyard/trainyard"
 )
 
-// Nodes are the steps of a pipeline job in the one form that Azure's clients read: bindings as literals, components by reference. shelve
-// keeps a component that is written in place, and returns its id.
-func (p *Pipeline) Nodes(jobs json.RawMessage, shelve func(component map[string]any) (id string, err error)) (json.RawMessage, error) {
+// Shelf is where components are kept, and what knows the id of each thing.
+type Shelf interface {
+	// Keep keeps a component that is written in place, and returns its id.
+	Keep(component map[string]any) (id string, err error)
+	// ID is the whole id of what a reference names. A text that names nothing stays as it is.
+	ID(kind trainyard.Kind, ref string) (string, error)
+}
+
+// Nodes are the steps of a pipeline job in the one form that Azure's clients read and can send back: bindings as literals, components and
+// computes by their ids.
+func (p *Pipeline) Nodes(jobs json.RawMessage, shelf Shelf) (json.RawMessage, error) {
 	all, err := decode(jobs)
 	if err != nil {
 		return nil, err
@@ -22,7 +30,7 @@ func (p *Pipeline) Nodes(jobs json.RawMessage, shelve func(component map[string]
 	out := map[string]any{}
 	for _, s := range p.Steps {
 		o, _ := all[s.Name].(map[string]any)
-		if out[s.Name], err = p.node(s, o, shelve); err != nil {
+		if out[s.Name], err = p.node(s, o, shelf); err != nil {
 			return nil, fmt.Errorf("step %s: %w", s.Name, err)
 		}
 	}
@@ -32,7 +40,7 @@ func (p *Pipeline) Nodes(jobs json.RawMessage, shelve func(component map[string]
 // notNodes are members of a step in a file that a node does not have, or has by another name; and where clients say a step came from.
 var notNodes = []string{"$schema", "comment", "experiment_name", "is_deterministic", "additional_includes", "component", "compute", "_source"}
 
-func (p *Pipeline) node(s *Step, o object, shelve func(map[string]any) (string, error)) (object, error) {
+func (p *Pipeline) node(s *Step, o object, shelf Shelf) (object, error) {
 	n := maps.Clone(o)
 	for _, name := range notNodes {
 		delete(n, name)
@@ -42,7 +50,10 @@ func (p *Pipeline) node(s *Step, o object, shelve func(map[string]any) (string, 
 	if text, ok := inner.(string); ok && id == "" {
 		id = text
 	}
-	if id == "" {
+	var err error
+	if id != "" {
+		id, err = shelf.ID(trainyard.KindComponent, id)
+	} else {
 		component, ok := inner.(map[string]any)
 		if !ok {
 			component = p.inPlace(s, o)
@@ -50,14 +61,16 @@ func (p *Pipeline) node(s *Step, o object, shelve func(map[string]any) (string, 
 				delete(n, name)
 			}
 		}
-		var err error
-		if id, err = shelve(component); err != nil {
-			return nil, err
-		}
+		id, err = shelf.Keep(component)
+	}
+	if err != nil {
+		return nil, err
 	}
 	n["name"], n["type"], n["componentId"] = s.Name, "command", id
 	if compute := o.text("compute", "computeId"); compute != "" {
-		n["computeId"] = compute
+		if n["computeId"], err = shelf.ID(trainyard.KindCompute, compute); err != nil {
+			return nil, err
+		}
 	}
 	in, out := object{}, object{}
 	for name, b := range s.inputs {

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"encoding/json"
 	"fmt"
+	"path"
 	"strings"
 	"testing"
 
@@ -10,6 +11,28 @@ import (
 
 	"github.com/trainyard/trainyard"
 )
+
+// aShelf keeps components by their ids.
+type aShelf map[string]json.RawMessage
+
+func (s aShelf) Keep(c map[string]any) (string, error) {
+	id := fmt.Sprintf("shelf/%d", len(s))
+	var err error
+	s[id], err = json.Marshal(c)
+	return id, err
+}
+
+func (s aShelf) ID(kind trainyard.Kind, ref string) (string, error) {
+	if name, ok := strings.CutPrefix(ref, "azureml:"); ok {
+		return "/" + string(kind) + "/" + name, nil
+	}
+	return ref, nil
+}
+
+// aFullShelf keeps no more.
+type aFullShelf struct{ aShelf }
+
+func (aFullShelf) Keep(map[string]any) (string, error) { return "", fmt.Errorf("a second time") }
 
 // What is stored of a pipeline job is another spelling of the same jobs.
 func TestNodesAreTheSameStepsInOtherWords(t *testing.T) {
@@ -27,18 +50,13 @@ func TestNodesAreTheSameStepsInOtherWords(t *testing.T) {
 	if err := json.Unmarshal([]byte(spec), &whole); err != nil {
 		t.Fatal(err)
 	}
-	shelf := map[string]json.RawMessage{}
-	nodes, err := p.Nodes(whole["jobs"], func(c map[string]any) (string, error) {
-		id := fmt.Sprintf("shelf/%d", len(shelf))
-		var err error
-		shelf[id], err = json.Marshal(c)
-		return id, err
-	})
+	shelf := aShelf{}
+	nodes, err := p.Nodes(whole["jobs"], shelf)
 	if err != nil || len(shelf) != 4 {
 		t.Fatalf("%v, %d components", err, len(shelf))
 	}
-	for _, want := range []string{`"componentId":"azureml:copy:1"`, `{"job_input_type":"literal","value":"${{parent.jobs.zero.outputs.out}}"}`, `{"type":"literal","value":"${{parent.outputs.made}}"}`,
-		`"limits":{"job_limits_type":"Command","timeout":"PT1M"}`, `"distribution_type":"PyTorch"`, `"uri":"https://example.com/x"`, `"computeId":"azureml:gpu"`} {
+	for _, want := range []string{`"componentId":"/components/copy:1"`, `{"job_input_type":"literal","value":"${{parent.jobs.zero.outputs.out}}"}`, `{"type":"literal","value":"${{parent.outputs.made}}"}`,
+		`"limits":{"job_limits_type":"Command","timeout":"PT1M"}`, `"distribution_type":"PyTorch"`, `"uri":"https://example.com/x"`, `"computeId":"/computes/gpu"`} {
 		if !strings.Contains(string(nodes), want) {
 			t.Errorf("no %s in %s", want, nodes)
 		}
@@ -52,7 +70,7 @@ func TestNodesAreTheSameStepsInOtherWords(t *testing.T) {
 		if c := shelf[ref]; c != nil {
 			return c, nil
 		}
-		return find(ref)
+		return find(strings.Replace(ref, "/components/", "azureml:", 1))
 	})
 	if len(problems) > 0 {
 		t.Fatal(problems)
@@ -62,13 +80,17 @@ func TestNodesAreTheSameStepsInOtherWords(t *testing.T) {
 		if len(problems) > 0 {
 			t.Fatal(problems)
 		}
-		return p.Jobs(j, "cpu")
+		all := p.Jobs(j, "cpu")
+		for i := range all { // the same compute in other words
+			all[i].Spec.ComputeID = path.Base(strings.TrimPrefix(all[i].Spec.ComputeID, "azureml:"))
+		}
+		return all
 	}
 	if diff := cmp.Diff(jobs(p), jobs(again)); diff != "" {
 		t.Errorf("the jobs are others (- before, + after):\n%s", diff)
 	}
 	// and in these words it stays
-	same, err := again.Nodes(nodes, func(map[string]any) (string, error) { return "", fmt.Errorf("a second time") })
+	same, err := again.Nodes(nodes, aFullShelf{shelf})
 	if err != nil || string(same) != string(nodes) {
 		t.Errorf("%v\n%s\n%s", err, same, nodes)
 	}

@@ -180,9 +180,16 @@ func (d *door) jobsList(v *visit) (jobsList, error) {
 	if ask.After != "" {
 		list.Newest = v.link("/jobs", listQuery(v, "")...)
 	}
-	list.Empty = "No job matches."
-	if ask.After == "" && everything {
+	switch {
+	case next != "":
+		list.Empty = "No job matches among those looked at; there are older ones."
+		if everything {
+			list.Empty = "All the jobs looked at are steps of pipelines; there are older ones."
+		}
+	case ask.After == "" && everything:
 		list.Fresh, list.Empty = len(jobs) == 0, "No job was submitted yet."
+	default:
+		list.Empty = "No job matches."
 	}
 	return list, nil
 }

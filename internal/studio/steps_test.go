@@ -1,6 +1,7 @@
 package studio_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -81,4 +82,20 @@ func TestStepsAreListedOnThePageOfTheirPipeline(t *testing.T) {
 	if got := page.link("pipe"); got != "/jobs/pipe" {
 		t.Errorf("a step's pipeline is at %q", got)
 	}
+}
+
+// A list without rows says so of what it looked at, not of all that there is.
+func TestAListOfStepsAloneIsNotEmpty(t *testing.T) {
+	w := newWorld(t)
+	w.add("first", trainyard.JobCompleted)
+	for i := range 2000 {
+		w.add(fmt.Sprintf("step-%d", i), trainyard.JobCompleted).Plan.Parent = "pipe"
+	}
+	b := w.admin()
+	page := b.page("/jobs")
+	expect(t, page, "All the jobs looked at are steps of pipelines; there are older ones.")
+	refuse(t, page, "No job was submitted yet", "trainyard job create")
+	older := b.page(page.link("Older"))
+	expect(t, older, "first")
+	expect(t, b.page("/jobs?q=nothing"), "No job matches among those looked at; there are older ones.")
 }

@@ -134,6 +134,16 @@ with tempfile.TemporaryDirectory() as folder:
     subprocess.run([os.environ["TRAINYARD"], "job", "create", "--name", "own", "--file", str(folder / "own.yml"), "-o", "none"], check=True)
     assert set(ml.jobs.get("own").jobs) == {"say", "repeat"} and "own" in [j.name for j in ml.jobs.list()]
 
+    # and what it reads it can send back, whatever the job was given by name
+    (folder / "named.yml").write_text("type: pipeline\ncompute: azureml:steps-cluster\nsettings: {default_compute: azureml:steps-cluster, default_datastore: workspaceblobstore}\njobs:\n"
+                                      "  left: {component: azureml:shout@latest, compute: azureml:steps-cluster, inputs: {text: {type: uri_file, path: in/rows.txt}}}\n"
+                                      "  show: {command: 'cat ${{inputs.of}}/word', inputs: {of: '${{parent.jobs.left.outputs.out}}'}}\n")
+    subprocess.run([os.environ["TRAINYARD"], "job", "create", "--name", "named", "--file", str(folder / "named.yml"), "-o", "none"], check=True)
+    named = ml.jobs.get("named")
+    named.tags["read"] = "back"
+    named = ml.jobs.create_or_update(named)
+    assert named.tags["read"] == "back" and set(named.jobs) == {"left", "show"}, named
+
     # a step that fails
     fails = command(name="fails", command="cat ${{inputs.text}}; exit 7", environment="azureml:steps:1",
                     inputs={"text": Input(type=AssetTypes.URI_FILE)}, outputs={"out": Output(type=AssetTypes.URI_FOLDER)})

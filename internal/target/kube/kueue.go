@@ -44,6 +44,7 @@ type line struct {
 	begun  time.Time // when it was last read
 	jobs   map[string]*workload
 	reason string // why nothing is known
+	err    error  // why it could not be read, though it may be next time
 }
 
 // place is what Kueue says of one Job.
@@ -52,14 +53,14 @@ type place struct {
 	reason    string // why
 }
 
-// look is what Kueue has said of a Job since then, or a little later.
-func (l *line) look(ctx context.Context, api *client, since time.Time, uid string) place {
+// look is what Kueue has said of a Job since then, or a little later. With an error it could not be asked, and may be next time.
+func (l *line) look(ctx context.Context, api *client, since time.Time, uid string) (place, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.begun.Before(since) {
 		l.begun = time.Now()
 		all, err := api.workloads(ctx)
-		l.jobs, l.reason = map[string]*workload{}, ""
+		l.jobs, l.reason, l.err = map[string]*workload{}, "", nil
 		for _, w := range all {
 			l.jobs[w.Meta.Labels[kueueJobLabel]] = w
 		}
@@ -67,10 +68,10 @@ func (l *line) look(ctx context.Context, api *client, since time.Time, uid strin
 		case isMissing(err):
 			l.reason = "the cluster has no Kueue that could let it go"
 		case err != nil && !isForbidden(err): // of that there was a warning when the compute was attached
-			l.reason = fmt.Sprintf("Kueue's reasons cannot be read: %v", err)
+			l.reason, l.err = fmt.Sprintf("Kueue's reasons cannot be read: %v", err), err
 		}
 	}
-	return place{l.jobs[uid], l.reason}
+	return place{l.jobs[uid], l.reason}, l.err
 }
 
 // waits says in Kueue's words why the Job waits, "" if that is not known.
@@ -137,23 +138,42 @@ func (d *tender) say(words string) {
 	}
 }
 
-// whyTaken asks Kueue, once, why it took back a Job whose task had begun: it says so before it does it, and no more when it is let go again.
-func (d *tender) whyTaken(ctx context.Context) {
+// lookAgain are the pauses between looks that fail. What a look would have said decides whether the task is tried again, so its end waits
+// for them: as long as an API server that is started again is away.
+var lookAgain = []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second}
+
+// whyTaken asks Kueue why it took back a Job whose task had begun, until there is an answer: it says so before it does it, and no more when
+// it is let go again. It says whether the answer may still come.
+func (d *tender) whyTaken(ctx context.Context) (open bool) {
 	d.mu.Lock()
 	t := d.task
 	t.taken = t.taken || t.job != nil && t.job.Spec.Suspend && len(t.rec.Begun) > 0
 	taken, uid := t.taken, t.rec.UID
 	d.mu.Unlock()
-	if !taken || d.asking || d.cfg.Queue == "" {
-		return
+	switch {
+	case !taken || d.explained || d.cfg.Queue == "":
+		return false
+	case time.Now().Before(d.nextLook):
+		return true
 	}
-	d.asking = true
-	ctx, cancel := context.WithTimeout(ctx, haltPatience)
+	bounded, cancel := context.WithTimeout(ctx, haltPatience)
 	defer cancel()
-	why := d.line.look(ctx, d.api, time.Now(), uid).taken()
+	p, err := d.line.look(bounded, d.api, time.Now(), uid)
+	if err != nil && d.looks < len(lookAgain) {
+		d.nextLook = time.Now().Add(lookAgain[d.looks])
+		d.looks++
+		return true
+	}
+	d.explained = true
+	if err != nil {
+		d.env.Log.Warn("ask Kueue why it took a Job back", "task", t.id, "tries", d.looks+1, "err", err)
+		return false
+	}
+	why := p.taken()
 	d.mu.Lock()
 	t.retreat = why
 	d.mu.Unlock()
+	return false
 }
 
 // kueuePath is the path of a kind of Kueue's in the version that the cluster likes best.

@@ -34,7 +34,10 @@ type tender struct {
 	wait   time.Time // until which not to send again
 	killed time.Time // when the pods were last deleted since the task outlived its grace
 
-	asking  bool      // Kueue was asked why it took the Job back
+	explained bool      // Kueue has said why it took the Job back, or will not
+	looks     int       // how often it was asked for that in vain
+	nextLook  time.Time // when to ask again
+
 	taken   time.Time // when a node was seen to have taken the pod on
 	guessed int       // how often it was tried since
 }
@@ -73,7 +76,7 @@ func (d *tender) pause() time.Duration {
 // step does what there is to do now, and says whether the task has ended.
 func (d *tender) step(ctx context.Context) (over bool) {
 	now := time.Now()
-	d.whyTaken(ctx)
+	open := d.whyTaken(ctx)
 	d.mu.Lock()
 	t, s := d.task, d.sight(d.task)
 	owned, first, stop := t.rec.Owned, t.first(), t.rec.Stop
@@ -92,6 +95,7 @@ func (d *tender) step(ctx context.Context) (over bool) {
 		d.follow(ctx, first.pod.Meta.Name)
 	}
 	switch {
+	case v.end != nil && open && stop == nil: // how it ended is not known yet
 	case v.end != nil:
 		return d.over(ctx, s, v.end)
 	case v.ready && now.After(d.wait):
@@ -261,7 +265,8 @@ func (d *tender) listen(ctx context.Context, s *sight, v verdict, now time.Time)
 	}
 	d.asked = now
 	if s.queue != "" && s.job.Spec.Suspend {
-		d.say(d.line.look(ctx, d.api, now.Add(-queueLook), s.job.Meta.UID).waits())
+		p, _ := d.line.look(ctx, d.api, now.Add(-queueLook), s.job.Meta.UID) // it says itself why nothing is known
+		d.say(p.waits())
 		return
 	}
 	uid := s.job.Meta.UID
