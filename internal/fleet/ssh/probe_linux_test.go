@@ -47,12 +47,12 @@ func TestProbeSaysWhatThereIs(t *testing.T) {
 
 func TestProbeSeesAnEngineThatTheUserMayTalkTo(t *testing.T) {
 	t.Parallel()
-	m := sshtest.New(t, sshtest.Options{Config: []string{"SetEnv DOCKER_HOST=unix:///tmp/engine.sock"}})
+	m := sshtest.New(t, sshtest.Options{Config: []string{"SetEnv DOCKER_HOST=unix:///home/yard/engine.sock"}})
 	for i, step := range []struct{ script, want string }{
 		{"true", "[]"},
-		{"touch /tmp/engine.sock", "[]"},
-		{"rm /tmp/engine.sock; umask 077; python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"/tmp/engine.sock\")'", "[]"},
-		{"chmod a+rw /tmp/engine.sock", "[docker]"},
+		{"touch /home/yard/engine.sock", "[]"},
+		{"rm /home/yard/engine.sock; umask 077; python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"/home/yard/engine.sock\")'", "[]"},
+		{"chmod a+rw /home/yard/engine.sock", "[docker]"},
 	} {
 		m.Run(t, step.script)
 		f, err := Probe(t.Context(), settings(m))
