@@ -11,7 +11,7 @@ import (
 
 // A kubelet keeps 10 MiB of a container's log by default, looks every ten seconds whether there is more, and throws the oldest away, read or
 // not (KubeletConfiguration: containerLogMaxSize, containerLogMonitorInterval). It hands out some 5 MB/s of short lines on a small node, and
-// long ones ten times as fast. Who reads along with a kubelet loses what the runtime has in hand while it changes the log for a new one,
+// long ones faster, as it works by the line. Who reads along with a kubelet loses what the runtime has in hand while it changes the log for a new one,
 // unless they are behind; so what costs the kubelet little is not held back, and the rest comes in portions.
 const (
 	burst   = 8 << 20 // bytes of short lines printed at once
