@@ -61,12 +61,14 @@ kueue: build
 # test/engines. TABLE is relative to this folder.
 TABLE ?= docs/targets.md
 targets: build
-	TRAINYARD_TARGETS_TABLE=$(abspath $(TABLE)) $(GO) test -count=1 -timeout 20m -parallel 4 -run 'TestTheSameJobFiles|TestUnplugging|TestAMissingImage' ./cmd/trainyard
+	@set -o pipefail; TRAINYARD_TARGETS_TABLE=$(abspath $(TABLE)) $(GO) test -count=1 -timeout 20m -parallel 4 -v \
+	-run 'TestTheSameJobFiles|TestUnplugging|TestAMissingImage' ./cmd/trainyard 2>&1 | awk -f tools/summary.awk
 
 # The same model on every kind of serving, and the page with the table of it; engines as for targets.
 PAGE ?= docs/serving.md
 serving: build
-	TRAINYARD_SERVING_TABLE=$(abspath $(PAGE)) $(GO) test -count=1 -timeout 20m -parallel 4 -run TestTheSameModelOnEveryKind ./cmd/trainyard
+	@set -o pipefail; TRAINYARD_SERVING_TABLE=$(abspath $(PAGE)) $(GO) test -count=1 -timeout 20m -parallel 4 -v \
+	-run TestTheSameModelOnEveryKind ./cmd/trainyard 2>&1 | awk -f tools/summary.awk
 
 # The official clients against this program: Azure's Python SDK, MLflow 2 and 3, HashiCorp's Go client, and a browser. They are large
 # downloads, so not part of test.

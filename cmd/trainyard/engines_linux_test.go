@@ -59,14 +59,30 @@ func newCluster(t *testing.T, kubeconfig string) *cluster {
 	return &cluster{server[1], token[1]}
 }
 
-// do makes a request and decodes the answer into out, if that is not nil.
+// do makes a request that must be granted and decodes the answer into out, if that is not nil. What is there already is left as it is.
 func (c *cluster) do(t *testing.T, method, path string, in, out any) {
+	t.Helper()
+	status, data := c.ask(t, method, path, in)
+	if status >= 300 && status != http.StatusConflict {
+		t.Fatalf("%s %s: %d %s", method, path, status, data)
+	}
+	if out != nil {
+		if err := json.Unmarshal(data, out); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// ask makes a request. It goes through after the test's end as well, for what the test clears away.
+func (c *cluster) ask(t *testing.T, method, path string, in any) (status int, answer []byte) {
 	t.Helper()
 	body, err := json.Marshal(in)
 	if err != nil {
 		t.Fatal(err)
 	}
-	req, err := http.NewRequestWithContext(t.Context(), method, c.server+path, bytes.NewReader(body))
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, c.server+path, bytes.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,13 +94,27 @@ func (c *cluster) do(t *testing.T, method, path string, in, out any) {
 		t.Fatal(err)
 	}
 	defer ans.Body.Close()
-	data, _ := io.ReadAll(ans.Body)
-	if ans.StatusCode >= 300 && ans.StatusCode != http.StatusConflict {
-		t.Fatalf("%s %s: %s %s", method, path, ans.Status, data)
-	}
-	if out != nil {
-		if err := json.Unmarshal(data, out); err != nil {
-			t.Fatal(err)
+	answer, _ = io.ReadAll(ans.Body)
+	return ans.StatusCode, answer
+}
+
+// namespace makes one for the test, and takes it away with all that is in it at the test's end: a pod of a server that is gone would wait for
+// it, and keep the node's room from other tests.
+func (c *cluster) namespace(t *testing.T) string {
+	t.Helper()
+	var made struct{ Metadata struct{ Name string } }
+	c.do(t, http.MethodPost, "/api/v1/namespaces", map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"generateName": "lab-"}}, &made)
+	path := "/api/v1/namespaces/" + made.Metadata.Name
+	t.Cleanup(func() { c.do(t, http.MethodDelete, path, nil, nil) })
+	deadline := time.After(time.Minute)
+	for { // without it no pod may be made
+		if status, _ := c.ask(t, http.MethodGet, path+"/serviceaccounts/default", nil); status == http.StatusOK {
+			return made.Metadata.Name
+		}
+		select {
+		case <-deadline:
+			t.Fatalf("namespace %s has no service account", made.Metadata.Name)
+		case <-time.After(30 * time.Millisecond):
 		}
 	}
 }
@@ -112,9 +142,15 @@ func takeKubernetes(l *lab, c *cluster, cpu string) {
 	type m = map[string]any
 	c.do(l.t, http.MethodPost, "/apis/scheduling.k8s.io/v1/priorityclasses", m{"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass",
 		"metadata": m{"name": name}, "value": 1000}, nil)
-	c.do(l.t, http.MethodPost, pods, m{"apiVersion": "v1", "kind": "Pod", "metadata": m{"name": name}, "spec": m{
-		"priorityClassName": name, "terminationGracePeriodSeconds": 0, "containers": []any{m{
-			"name": "pause", "image": "trainyard.test/pause:1", "command": []string{"/pause"}, "resources": m{"requests": m{"cpu": cpu}}}}}}, nil)
+	l.wait("the API server knows the priority class", func() (made bool) { // it refuses the pod as long as it does not
+		status, said := c.ask(l.t, http.MethodPost, pods, m{"apiVersion": "v1", "kind": "Pod", "metadata": m{"name": name}, "spec": m{
+			"priorityClassName": name, "terminationGracePeriodSeconds": 0, "containers": []any{m{
+				"name": "pause", "image": "trainyard.test/pause:1", "command": []string{"/pause"}, "resources": m{"requests": m{"cpu": cpu}}}}}})
+		if status >= 300 && status != http.StatusForbidden {
+			l.t.Fatalf("make pod %s: %d %s", name, status, said)
+		}
+		return status < 300
+	})
 	defer c.do(l.t, http.MethodDelete, pods+"/"+name, nil, nil)
 	l.wait("the urgent pod runs", func() bool {
 		var p struct{ Status struct{ Phase string } }

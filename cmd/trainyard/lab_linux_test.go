@@ -265,15 +265,15 @@ func (l *lab) until(name string, states ...trainyard.JobState) jobView {
 	return v
 }
 
-// wait waits until something holds, for two minutes at most.
+// wait waits until something holds, for two minutes at most. Most of what is asked starts a program: the longer it takes, the more rarely it is asked.
 func (l *lab) wait(what string, holds func() bool) {
 	l.t.Helper()
 	deadline := time.After(2 * time.Minute)
-	for !holds() {
+	for pause := 30 * time.Millisecond; !holds(); pause = min(pause*5/4, 200*time.Millisecond) {
 		select {
 		case <-deadline:
 			l.t.Fatalf("still not so after two minutes: %s", what)
-		case <-time.After(30 * time.Millisecond):
+		case <-time.After(pause):
 		}
 	}
 }

@@ -26,6 +26,7 @@ const tableVar = "TRAINYARD_TARGETS_TABLE"
 // place is a target as the suite sees it.
 type place struct {
 	name    string            // for people
+	engine  string            // whose machines it has: places of one engine take turns
 	lab     *lab              // the server that has it
 	compute string            // that jobs run on
 	limited string            // one with a memory limit below 6 GiB; "": compute
@@ -56,26 +57,41 @@ var checks = []check{
 }
 
 func TestTheSameJobFilesRunOnEveryTarget(t *testing.T) {
-	results := map[string]map[string]string{}
 	places := placesOf(t)
+	results, engines := map[string]map[string]string{}, map[string][]*place{}
 	for _, p := range places {
 		results[p.name] = map[string]string{}
-		for _, c := range checks {
-			if why := p.lacks[c.name]; why != "" {
-				results[p.name][c.name] = why
-				continue
-			}
-			t.Run(p.name+"/"+c.name, func(t *testing.T) {
-				results[p.name][c.name] = "fails"
-				c.hold(p.lab.in(t), p, c.name+"-"+strings.ReplaceAll(p.name, " ", "-"))
-				results[p.name][c.name] = "✓"
+		engines[p.engine] = append(engines[p.engine], p)
+	}
+	t.Run("on", func(t *testing.T) {
+		for engine, places := range engines {
+			t.Run(engine, func(t *testing.T) {
+				t.Parallel()
+				for _, p := range places {
+					p.holdAll(t, results[p.name])
+				}
 			})
 		}
-	}
+	})
 	if path := os.Getenv(tableVar); path != "" {
 		if err := os.WriteFile(path, []byte(targetsPage(places, results)), 0o644); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// holdAll makes every check of a place, and tells what came of each.
+func (p *place) holdAll(t *testing.T, results map[string]string) {
+	for _, c := range checks {
+		if why := p.lacks[c.name]; why != "" {
+			results[c.name] = why
+			continue
+		}
+		t.Run(p.name+"/"+c.name, func(t *testing.T) {
+			results[c.name] = "fails"
+			c.hold(p.lab.in(t), p, c.name+"-"+strings.ReplaceAll(p.name, " ", "-"))
+			results[c.name] = "✓"
+		})
 	}
 }
 
@@ -112,28 +128,28 @@ func placesOf(t *testing.T) []*place {
 	)
 	l := suiteServer(t, "unix:///nowhere")
 	places := []*place{
-		{name: "local", lab: l, compute: "local", lacks: map[string]string{"memory": unlimited, "preemption": fixed}},
-		{name: "cluster", lab: l, compute: "cpu-cluster", low: "narrow-low", paid: "narrow-paid"},
-		{name: "serverless", lab: l, compute: "serverless", sets: []string{"resources.instance_type=Standard_F2s_v2"}, low: "narrow-low", paid: "narrow-paid"},
+		{name: "local", engine: "processes", lab: l, compute: "local", lacks: map[string]string{"memory": unlimited, "preemption": fixed}},
+		{name: "cluster", engine: "processes", lab: l, compute: "cpu-cluster", low: "narrow-low", paid: "narrow-paid"},
+		{name: "serverless", engine: "processes", lab: l, compute: "serverless", sets: []string{"resources.instance_type=Standard_F2s_v2"}, low: "narrow-low", paid: "narrow-paid"},
 	}
 	if host := engineAt("TRAINYARD_TEST_DOCKER_HOST"); host != "" {
 		image := "environment.image=" + os.Getenv("TRAINYARD_TEST_DOCKER_IMAGE")
-		places = append(places, &place{name: "docker", lab: suiteServer(t, host), compute: "cpu-cluster", sets: []string{image}, low: "narrow-low", paid: "narrow-paid"})
+		places = append(places, &place{name: "docker", engine: "docker", lab: suiteServer(t, host), compute: "cpu-cluster", sets: []string{image}, low: "narrow-low", paid: "narrow-paid"})
 	} else {
 		leftOut(t, "Docker engine", `eval "$(test/engines/docker/up.sh DIR)"`)
 	}
 	if conf := engineAt("TRAINYARD_TEST_SLURM_CONF"); conf != "" {
 		l.cli("compute", "attach", "-n", "hpc", "--type", "slurm", "--conf", conf, "-o", "none")
 		l.cli("compute", "attach", "-n", "hpc-low", "--type", "slurm", "--conf", conf, "--partition", "low", "-o", "none")
-		places = append(places, &place{name: "slurm", lab: l, compute: "hpc", low: "hpc-low", take: func(l *lab) { takeSlurm(l, conf) }})
+		places = append(places, &place{name: "slurm", engine: "slurm", lab: l, compute: "hpc", low: "hpc-low", take: func(l *lab) { takeSlurm(l, conf) }})
 		if login := os.Getenv("TRAINYARD_TEST_SLURM_LOGIN"); login != "" {
 			l.attachBySSH(conf, login)
-			places = append(places, &place{name: "slurm over ssh", lab: l, compute: "hpc-ssh", lacks: map[string]string{
+			places = append(places, &place{name: "slurm over ssh", engine: "slurm", lab: l, compute: "hpc-ssh", lacks: map[string]string{
 				"preemption": "as by its own commands"}})
 		}
 		l.cli("compute", "create", "-n", "pilots", "--type", "amlcompute", "--size", "Standard_F2s_v2", "--location", "pilots", "--max-instances", "2", "--idle-time-before-scale-down", "30", "-o", "none")
 		low, paid := l.rivals("narrow-pilots")
-		places = append(places, &place{name: "slurm pilots", lab: l, compute: "pilots", low: low, paid: paid})
+		places = append(places, &place{name: "slurm pilots", engine: "slurm", lab: l, compute: "pilots", low: low, paid: paid})
 	} else {
 		leftOut(t, "Slurm", `eval "$(test/engines/slurm/up.sh DIR)"`)
 	}
@@ -148,7 +164,7 @@ func placesOf(t *testing.T) []*place {
 		offline(t, m)
 		l.cli("compute", "attach", "-n", "lab-pc", "--type", "virtualmachine", "--address", m.Address, "--ssh-port", strconv.Itoa(m.Port), "--admin-username", m.User,
 			"--ssh-private-key-file", key, "-o", "none")
-		places = append(places, &place{name: "ssh machine", lab: l, compute: "lab-pc",
+		places = append(places, &place{name: "ssh machine", engine: "ssh", lab: l, compute: "lab-pc",
 			lacks: map[string]string{"gang": "one machine is one node", "memory": unlimited, "preemption": fixed}})
 	} else {
 		leftOut(t, "SSH machine ("+why+")", sshtest.Install)
@@ -165,16 +181,17 @@ func kubePlace(t *testing.T, kubeconfig string) *place {
 	}
 	dir := t.TempDir()
 	_, port, _ := strings.Cut(freeAddr(t), ":")
+	cluster := newCluster(t, kubeconfig)
+	namespace := cluster.namespace(t)
 	l := &lab{t: t, bin: bin, data: filepath.Join(dir, "data"), config: filepath.Join(dir, "config"), addr: "0.0.0.0:" + port}
 	l.start()
 	t.Cleanup(l.clean)
 	const image = "trainyard.test/base:1" // as test/engines/kube/images.sh makes it
-	cluster := newCluster(t, kubeconfig)
 	wide := cluster.wide(t)
-	l.cli("compute", "attach", "-n", "k8s", "--type", "kubernetes", "--kubeconfig", kubeconfig, "--server-url", "https://198.18.0.1:"+port, "-o", "none",
-		"--set", "image="+image, "--set", "instance_types.tight.resources.limits.memory=256Mi", "--set", "instance_types.tight.resources.requests.memory=256Mi",
+	l.cli("compute", "attach", "-n", "k8s", "--type", "kubernetes", "--kubeconfig", kubeconfig, "--namespace", namespace, "-o", "none",
+		"--server-url", "https://198.18.0.1:"+port, "--set", "image="+image, "--set", "instance_types.tight.resources.limits.memory=256Mi", "--set", "instance_types.tight.resources.requests.memory=256Mi",
 		"--set", "instance_types.wide.resources.requests.cpu="+wide)
-	return &place{name: "kubernetes", lab: l, compute: "k8s", low: "k8s", sets: []string{"environment.image=" + image},
+	return &place{name: "kubernetes", engine: "kubernetes", lab: l, compute: "k8s", low: "k8s", sets: []string{"environment.image=" + image},
 		crowds: []string{"resources.instance_type=wide"}, take: func(l *lab) { takeKubernetes(l, cluster, wide) }}
 }
 

@@ -52,9 +52,9 @@ func (l *lab) story(job string) (s story) {
 }
 
 // talks submits the job and waits until its first lines are here.
-func (l *lab) talks(p *place, job string) {
+func (l *lab) talks(p *place, job string, sets ...string) {
 	l.t.Helper()
-	l.run(p, "unplug", p.compute, job)
+	l.run(p, "unplug", p.compute, job, sets...)
 	l.wait(job+" writes", func() bool {
 		if v, err := l.show(job); err != nil || v.Status != string(trainyard.JobRunning) {
 			return false
@@ -198,7 +198,7 @@ func unplugSlurm(t *testing.T) {
 	p := &place{lab: l, compute: "hpc"}
 	t.Cleanup(func() { s.begin("slurmctld", "-D", "-f", conf) }) // one that finds another in its place ends
 
-	l.talks(p, "controller")
+	l.talks(p, "controller", "environment_variables.PACE=0.5") // its end is seen without the controller, and its reason must be seen before
 	began := time.Now()
 	l.wait("slurmctld has saved its state", func() bool { // what it has not saved it forgets, and begins such a job once more
 		info, err := os.Stat(filepath.Join(s.dir, "state", "job_state"))
@@ -239,6 +239,7 @@ func unplugKubernetes(t *testing.T) {
 	part := func(do, name string) { t.Helper(); script(t, nil, "kube/part.sh", filepath.Dir(file), do, name) }
 	p := kubePlace(t, file)
 	l := p.lab
+	t.Cleanup(func() { part("start", "apiserver"); part("start", "kubelet") }) // before the namespace is taken away
 
 	l.talks(p, "api-server")
 	part("stop", "apiserver")

@@ -55,8 +55,13 @@ recipe() {
 		;;
 	*/pipeline-job.yml) pipeline "$file" ;;
 	*/training_pipeline.yaml)
-		az job create -f "$file"
-		did="submitted"
+		changed="input: made-up rows, in place of those on the web"
+		credit "$at/.."
+		az compute create -n cpu-cluster --type amlcompute --min-instances 0 --max-instances 1
+		az data create --name credit-default-reference --type mltable --path "$dir/credit/table"
+		pipeline "$file"
+		az model show --name credit-default-model --label latest
+		did="$did, model registered"
 		;;
 	*/minimal-multimodel-deployment.yml)
 		changed="environment.conda_file with what its Dockerfile installs, in place of the image"
@@ -113,8 +118,9 @@ recipe() {
 		;;
 	*/ncd/sklearn-*.yaml) online "$file" "$at/sample-request-sklearn.json" ;;
 	*/azureml-e2e-model-monitoring/endpoints/deployment.yaml)
-		changed="the model trained by the only step of its pipeline, as a command job, on made-up rows"
+		changed="the model trained on made-up rows by the only step of its pipeline, as a command job"
 		credit "$at/.."
+		az job create --stream -f "$dir/credit/job.yml"
 		printf '{"data": [%s]}' "$(sed -n 2p "$dir/credit/rows.json")" >"$dir/credit/request.json"
 		online "$file" "$dir/credit/request.json"
 		;;
@@ -141,7 +147,7 @@ swagger() {
 	did="$did, Swagger"
 }
 
-# credit trains the model of the monitoring example.
+# credit makes up rows for the monitoring example, and a job that trains its model.
 credit() {
 	mkdir -p "$dir/credit/table"
 	python3 - "$1/code/score.py" "$dir/credit" <<'PY'
@@ -163,5 +169,4 @@ json.dump({"type": "command", "code": here, "compute": "local", "environment": {
            "outputs": {"model_output": {"type": "mlflow_model", "name": "credit-default-model"}},
            "command": "python train.py --training_data ${{inputs.training_data}} --model_output ${{outputs.model_output}}"}, open(os.path.join(to, "job.yml"), "w"))
 PY
-	az job create --stream -f "$dir/credit/job.yml"
 }

@@ -3,7 +3,8 @@
 set -euo pipefail
 run=$1/run name=$3
 case $2 in
-start)
+start) # one that runs already is left as it is
+	if [ -e "$run/$name.pid" ] && kill -0 "$(cat "$run/$name.pid")" 2>/dev/null; then exit 0; fi
 	setsid bash -c "echo \$\$ >'$run/$name.pid'; exec $(cat "$run/$name.command")" >>"$1/log/$name.log" 2>&1 </dev/null &
 	;;
 stop)
