@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -121,7 +122,7 @@ func (b *builder) withUV(ctx context.Context, uv string) error {
 		return err
 	}
 	b.env = append(b.env, "UV_CACHE_DIR="+b.stager.uvCache(), "UV_LINK_MODE=hardlink", "UV_COMPILE_BYTECODE=1", "UV_NO_PROGRESS=1",
-		"UV_PYTHON_DOWNLOADS=never", "UV_HTTP_TIMEOUT=15", "UV_HTTP_CONNECT_TIMEOUT=10", "UV_HTTP_RETRIES=2", "UV_CONCURRENT_INSTALLS=4")
+		"UV_PYTHON_DOWNLOADS=never", "UV_HTTP_TIMEOUT=15", "UV_HTTP_CONNECT_TIMEOUT=10", "UV_HTTP_RETRIES=2", "UV_CONCURRENT_INSTALLS="+strconv.Itoa(installers(memoryLimit())))
 	if err := b.run(ctx, uv, "venv", "--python", b.python.Base, b.root()); err != nil {
 		return b.explain(err)
 	}
@@ -136,7 +137,7 @@ func (b *builder) withUV(ctx context.Context, uv string) error {
 		}
 		err := gone
 		if gone == nil {
-			err = b.run(ctx, append(slices.Clone(pip), args...)...)
+			err = b.compiled(ctx, append(slices.Clone(pip), args...))
 		}
 		if errors.Is(err, errNetwork) {
 			b.print("No network; trying what this node has kept of earlier builds")
@@ -150,6 +151,21 @@ func (b *builder) withUV(ctx context.Context, uv string) error {
 		}
 	}
 	return nil
+}
+
+// compiled runs uv, which compiles the modules ahead. That wants memory of its own: where there is not enough, Python compiles what it
+// imports, each time.
+func (b *builder) compiled(ctx context.Context, argv []string) error {
+	err := b.run(ctx, argv...)
+	e, ok := errors.AsType[*toolError](err)
+	if !ok || !strings.Contains(e.output, "bytecode-compile") {
+		return err
+	}
+	b.print("The modules could not be compiled ahead here; going on without")
+	with := b.env
+	defer func() { b.env = with }()
+	b.env = append(slices.Clone(with), "UV_COMPILE_BYTECODE=0")
+	return b.run(ctx, argv...)
 }
 
 // withPip makes the environment with what Python itself brings.
@@ -175,6 +191,16 @@ func (b *builder) withPip(ctx context.Context) error {
 	}
 	return nil
 }
+
+// installers is how many of uv's workers copy and compile at once: a large module takes one of them some 200 MB.
+func installers(limitMB int64) int {
+	if limitMB == 0 {
+		return mostInstallers
+	}
+	return max(1, min(mostInstallers, int(limitMB/512)))
+}
+
+const mostInstallers = 4
 
 // requirements writes the list of packages to a file and returns the arguments that read it; none for an empty list.
 func (b *builder) requirements() ([]string, error) {

@@ -390,6 +390,40 @@ func TestPipDoesWhatUVCannot(t *testing.T) {
 	}
 }
 
+// A package may be too much for the memory that there is to compile it in: uv's worker is killed, at whatever it does.
+func TestModulesThatCannotBeCompiledAhead(t *testing.T) {
+	dir := t.TempDir()
+	killed := "import os, sys; any('pip_compileall' in a for a in sys.orig_argv) and (print(flush=True), os._exit(9))\n" // in every Python of the environment, at its start
+	write := exec.Command("python3", "-c", `import sys, zipfile
+w = zipfile.ZipFile("heavy-1.0-py3-none-any.whl", "w")
+w.writestr("heavy.pth", sys.argv[1])
+w.writestr("heavy.py", "weight = 7")
+w.writestr("heavy-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: heavy\nVersion: 1.0\n")
+w.writestr("heavy-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+w.writestr("heavy-1.0.dist-info/RECORD", "heavy.pth,,\nheavy.py,,\nheavy-1.0.dist-info/METADATA,,\nheavy-1.0.dist-info/WHEEL,,\nheavy-1.0.dist-info/RECORD,,\n")
+w.close()`, killed)
+	write.Dir = dir
+	if out, err := write.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	s := withTools(t, stager(t, newStore(t)))
+	got, p := prepare(t, s, withEnvironment("heavy", "dependencies: [python, pip: [heavy @ file://"+dir+"/heavy-1.0-py3-none-any.whl]]"))
+	if out := mustShell(t, got, "python -c 'import heavy; print(heavy.weight)'"); out != "7" {
+		t.Errorf("got %q", out)
+	}
+	if log := p.log(environmentLog); !strings.Contains(log, "bytecode-compile") || !strings.Contains(log, "going on without") {
+		t.Errorf("log:\n%s", log)
+	}
+}
+
+func TestWorkersFitTheMemory(t *testing.T) {
+	for limit, want := range map[int64]int{0: 4, 200: 1, 1023: 1, 1024: 2, 64 << 10: 4} {
+		if got := installers(limit); got != want {
+			t.Errorf("%d MB: %d workers, want %d", limit, got, want)
+		}
+	}
+}
+
 // bare is a Python as some systems have it: with neither pip nor what makes virtual environments.
 const bare = `#!/bin/sh
 [ "$1" = -m ] && { echo "No module named $2" >&2; exit 1; }

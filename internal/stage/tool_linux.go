@@ -44,4 +44,19 @@ func groupCPU(pgid int) (time.Duration, bool) {
 	return time.Duration(ticks), true
 }
 
+// memoryLimit is what this container's processes may use of memory, in MB; 0: it is not limited, or cannot be told.
+func memoryLimit() int64 {
+	for _, file := range []string{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue
+		}
+		n, err := strconv.ParseInt(string(bytes.TrimSpace(text)), 10, 64)
+		if err == nil && n < 1<<50 { // version 1 has a number of its own for no limit
+			return max(1, n>>20)
+		}
+	}
+	return 0
+}
+
 const exeSuffix = ""

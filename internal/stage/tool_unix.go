@@ -18,4 +18,7 @@ func inGroup(cmd *exec.Cmd) {
 // groupCPU is not known here without starting a process.
 func groupCPU(int) (time.Duration, bool) { return 0, false }
 
+// memoryLimit is not known here.
+func memoryLimit() int64 { return 0 }
+
 const exeSuffix = ""

@@ -11,4 +11,7 @@ func inGroup(cmd *exec.Cmd) { cmd.WaitDelay = 5 * time.Second }
 // groupCPU is not known here.
 func groupCPU(int) (time.Duration, bool) { return 0, false }
 
+// memoryLimit is not known here.
+func memoryLimit() int64 { return 0 }
+
 const exeSuffix = ".exe"

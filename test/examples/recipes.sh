@@ -73,14 +73,8 @@ recipe() {
 		changed="environment.conda_file: the file that its Dockerfile installs, in place of the image"
 		online "$file" "$at/../../../../model-1/sample-request.json" --set environment.conda_file=../../../../model-1/environment/conda.yaml
 		;;
-	*/kubernetes-blue-deployment.yml)
-		az online-endpoint create -n "$ENDPOINT_NAME" -f "$at/kubernetes-endpoint.yml"
-		online "$file" "$at/../model-1/sample-request.json"
-		;;
-	*/kubernetes-green-deployment.yml)
-		az online-endpoint create -n "$ENDPOINT_NAME" -f "$at/kubernetes-endpoint.yml"
-		online "$file" "$at/../model-2/sample-request.json"
-		;;
+	*/kubernetes-blue-deployment.yml) kubernetes "$file" "$at/../model-1/sample-request.json" "$at/../model-1/environment/conda.yaml" ;;
+	*/kubernetes-green-deployment.yml) kubernetes "$file" "$at/../model-2/sample-request.json" "$at/../model-2/environment/conda.yaml" ;;
 	*/binary-payloads-deployment.yml)
 		online "$file" none --set code_configuration.scoring_script=single-file-to-file-score.py
 		score -F "file=@$at/input.jpg"
@@ -143,7 +137,7 @@ swagger() {
 	local url key
 	url=$("$bin" online-endpoint show -n "$ENDPOINT_NAME" --query openapi_uri -o tsv)
 	key=$("$bin" online-endpoint get-credentials -n "$ENDPOINT_NAME" --query primaryKey -o tsv)
-	curl -fsS -H "Authorization: Bearer $key" "$url" | grep -q '"swagger"' || { echo "error: no Swagger file at $url" >&2; return 1; }
+	curl -fsSk -H "Authorization: Bearer $key" "$url" | grep -q '"swagger"' || { echo "error: no Swagger file at $url" >&2; return 1; }
 	did="$did, Swagger"
 }
 

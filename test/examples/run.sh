@@ -3,6 +3,7 @@
 # a server of its own. What an example's deploy script does around the deployment (registers a model, sets a field, puts in a name) is done
 # here too; the files themselves are used as they are. Writes a table of how each went.
 #   TRAINYARD_EXAMPLES=path/to/azureml-examples test/examples/run.sh path/to/trainyard [TABLE.md] [words that the paths must contain]
+# With TRAINYARD_TEST_KUBECONFIG, the cluster of test/engines/kube/up.sh is attached for the examples that want one.
 # The exit status is 1 if an example failed that was not refused with a sentence that says what this build has not.
 set -euo pipefail
 bin=$(cd "$(dirname "${1:?usage: run.sh path/to/trainyard [TABLE.md] [words]}")" && pwd)/$(basename "$1")
@@ -27,11 +28,17 @@ stop() {
 			if [ "${process#/proc/}" != "$$" ] && grep -qaF "$dir/data" "$process/cmdline"; then kill -KILL "${process#/proc/}" || true; fi
 		done 2>"$dir/stopped"
 	done
+	while read -r wheel; do rm -f "$wheel"; done <"$dir/wheels"
 	rm -rf "$dir"
 	exit "$status"
 }
+touch "$dir/wheels"
 trap stop EXIT
-"$bin" server --data "$dir/data" --listen 127.0.0.1:0 >"$dir/server.out" 2>"$dir/server.log" &
+listen=127.0.0.1:0
+if [ -n "${TRAINYARD_TEST_KUBECONFIG:-}" ]; then
+	listen=0.0.0.0:$(python3 -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])')
+fi
+"$bin" server --data "$dir/data" --listen "$listen" >"$dir/server.out" 2>"$dir/server.log" &
 server=$!
 for _ in $(seq 200); do
 	[ ! -s "$dir/server.out" ] || break
@@ -54,7 +61,7 @@ score() {
 	url=$("$bin" online-endpoint show -n "$ENDPOINT_NAME" --query scoring_uri -o tsv)
 	key=$("$bin" online-endpoint get-credentials -n "$ENDPOINT_NAME" --query primaryKey -o tsv)
 	[ $# -gt 1 ] || set -- -H "Content-Type: application/json" -d "@$1"
-	code=$(curl -sS -o "$dir/answer" -w '%{http_code}' -H "Authorization: Bearer $key" "$@" "$url")
+	code=$(curl -sSk -o "$dir/answer" -w '%{http_code}' -H "Authorization: Bearer $key" "$@" "$url")
 	[ "$code" = 200 ] || { echo "error: $code $(head -c 300 "$dir/answer")" >&2; return 1; }
 	did="${did:+$did, }$code"
 }
@@ -66,6 +73,32 @@ online() { # FILE REQUEST [--set …]: an online deployment, and a request to it
 	"$bin" online-endpoint show -n "$ENDPOINT_NAME" >"$dir/shown" 2>&1 || az online-endpoint create -n "$ENDPOINT_NAME"
 	az online-deployment create -f "$file" --endpoint-name "$ENDPOINT_NAME" --all-traffic "$@"
 	if [ "$request" != none ]; then score "$request"; fi
+}
+
+# packages FILE: what a conda file's pods install, into the index that up.sh serves them, until the end of this run.
+packages() {
+	local index=${TRAINYARD_ENGINES_CACHE:-$HOME/.cache/trainyard-engines}/kube-images/index/simple wheel name
+	sed -n '/^dependencies:/,$s/^ *- *//p' "$1" | grep -v -e ':$' -e '^python' | sed -E 's/^([A-Za-z0-9_-]+)=([0-9])/\1==\2/' >"$dir/wanted"
+	python3 -m pip download --quiet --only-binary :all: --python-version 3.11 --dest "$dir/wheelhouse" -r "$dir/wanted"
+	for wheel in "$dir"/wheelhouse/*.whl; do
+		name=${wheel##*/}
+		name=$index/$(tr '[:upper:]_' '[:lower:]-' <<<"${name%%-*}")
+		[ ! -e "$name/${wheel##*/}" ] || continue
+		mkdir -p "$name"
+		cp "$wheel" "$name/"
+		echo "$name/${wheel##*/}" >>"$dir/wheels"
+	done
+}
+
+kubernetes() { # FILE REQUEST CONDA: an online deployment on the cluster that up.sh made, if it is there
+	az online-endpoint create -n "$ENDPOINT_NAME" -f "${1%/*}/kubernetes-endpoint.yml"
+	if [ "$listen" = 127.0.0.1:0 ]; then
+		online "$1" "$2"
+		return
+	fi
+	changed="environment.image: Debian with Python, as the cluster has no other"
+	packages "$3"
+	online "$1" "$2" --set environment.image=trainyard.test/base:1
 }
 
 completed() { # JOB
@@ -120,6 +153,9 @@ PY
 }
 
 . "$here/recipes.sh"
+if [ "$listen" != 127.0.0.1:0 ]; then
+	az compute attach -n inferencecompute --type kubernetes --kubeconfig "$TRAINYARD_TEST_KUBECONFIG" --server-url "https://198.18.0.1:${listen#*:}"
+fi
 
 # why makes one line of what a command said: its error, and the last exception of a log that it showed.
 why() {
@@ -135,7 +171,7 @@ cd "$dir/cli/.."
 	echo "# Azure's endpoint examples"
 	echo
 	echo "Made by test/examples/run.sh out of [Azure's examples](https://github.com/Azure/azureml-examples): each file of test/examples/endpoints.txt deployed on one"
-	echo "computer without a container engine, and asked for predictions over HTTP. *changed* is what was done to an example beyond what its own deploy script does."
+	echo "computer without a container engine (those for Kubernetes: on a cluster), and asked for predictions over HTTP. *changed* is what was done to an example beyond what its own deploy script does."
 	echo
 	echo "| example | result | changed |"
 	echo "|---|---|---|"
