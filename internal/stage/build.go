@@ -153,19 +153,25 @@ func (b *builder) withUV(ctx context.Context, uv string) error {
 	return nil
 }
 
-// compiled runs uv, which compiles the modules ahead. That wants memory of its own: where there is not enough, Python compiles what it
-// imports, each time.
+// compiled runs uv, which compiles the modules ahead with some workers at once. Where their memory is not to be had, Python does it alone.
 func (b *builder) compiled(ctx context.Context, argv []string) error {
 	err := b.run(ctx, argv...)
 	e, ok := errors.AsType[*toolError](err)
 	if !ok || !strings.Contains(e.output, "bytecode-compile") {
 		return err
 	}
-	b.print("The modules could not be compiled ahead here; going on without")
 	with := b.env
 	defer func() { b.env = with }()
 	b.env = append(slices.Clone(with), "UV_COMPILE_BYTECODE=0")
-	return b.run(ctx, argv...)
+	if err := b.run(ctx, argv...); err != nil {
+		return err
+	}
+	b.print("The modules could not be compiled so; once more, one by one")
+	// Without the largest of them, which nobody imports. What is not compiled in the end, Python compiles at every import.
+	if err := b.run(ctx, b.rootPython(), "-m", "compileall", "-q", "-x", `[/\\]tests?[/\\]`, filepath.Join(b.root(), "lib")); err != nil && ctx.Err() != nil {
+		return err
+	}
+	return nil
 }
 
 // withPip makes the environment with what Python itself brings.

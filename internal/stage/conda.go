@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -61,23 +60,23 @@ func parseRecipe(text string) (recipe, error) {
 }
 
 // matchSpec is conda's way to name a package: channel::name, then a version, then a build.
-var matchSpec = regexp.MustCompile(`^(?:[^\s:]+::)?([A-Za-z0-9_][A-Za-z0-9_.-]*)\s*(.*)$`)
+var matchSpec = pattern(`^(?:[^\s:]+::)?([A-Za-z0-9_][A-Za-z0-9_.-]*)\s*(.*)$`)
 
 // bracketed is the long spelling: name[version='>=1.2',build=…].
-var bracketed = regexp.MustCompile(`^\[(.*)\]$`)
-var bracketVersion = regexp.MustCompile(`version\s*=\s*['"]?([^'"\]]+?)['"]?\s*(?:,\s*\w+\s*=|$)`)
+var bracketed = pattern(`^\[(.*)\]$`)
+var bracketVersion = pattern(`version\s*=\s*['"]?([^'"\]]+?)['"]?\s*(?:,\s*\w+\s*=|$)`)
 
 // addConda reads one dependency.
 func (r *recipe) addConda(spec string) error {
 	spec, _, _ = strings.Cut(spec, " #")
-	m := matchSpec.FindStringSubmatch(strings.TrimSpace(spec))
+	m := matchSpec().FindStringSubmatch(strings.TrimSpace(spec))
 	if m == nil {
 		return fmt.Errorf("its conda file asks for %q, which names no package", spec)
 	}
 	name, version := strings.ToLower(m[1]), strings.TrimSpace(m[2])
-	if b := bracketed.FindStringSubmatch(version); b != nil {
+	if b := bracketed().FindStringSubmatch(version); b != nil {
 		version = ""
-		if v := bracketVersion.FindStringSubmatch(b[1]); v != nil {
+		if v := bracketVersion().FindStringSubmatch(b[1]); v != nil {
 			version = v[1]
 		}
 	}
@@ -126,7 +125,7 @@ func (r *recipe) holdNumPy(pip []string) {
 }
 
 // buildString is what may follow a version: "=py310_0", " h1234_1".
-var buildString = regexp.MustCompile(`^([^=\s]+)(?:=|\s+)[A-Za-z_*][A-Za-z0-9_.*]*$|^([^=\s]+)=[0-9]+$`)
+var buildString = pattern(`^([^=\s]+)(?:=|\s+)[A-Za-z_*][A-Za-z0-9_.*]*$|^([^=\s]+)=[0-9]+$`)
 
 // pipPin turns conda's version into pip's: "=1.2" means 1.2 and what begins with it, "==1.2" that alone.
 func pipPin(v string) (string, error) {
@@ -139,7 +138,7 @@ func pipPin(v string) (string, error) {
 		part = strings.TrimSpace(part)
 		number := strings.TrimLeft(part, "<>=!~ ")
 		op := strings.ReplaceAll(strings.TrimSuffix(part, number), " ", "")
-		if b := buildString.FindStringSubmatch(number); b != nil {
+		if b := buildString().FindStringSubmatch(number); b != nil {
 			number = b[1] + b[2]
 		}
 		number = strings.TrimSpace(number)
@@ -162,7 +161,7 @@ func pipPin(v string) (string, error) {
 }
 
 // fileLine is a line of a requirements file that reads another file.
-var fileLine = regexp.MustCompile(`^(?:-r|-c|--requirement|--constraint)[\s=]*(.+)$`)
+var fileLine = pattern(`^(?:-r|-c|--requirement|--constraint)[\s=]*(.+)$`)
 
 // addPip reads one entry of the pip list.
 func (r *recipe) addPip(line string) error {
@@ -173,7 +172,7 @@ func (r *recipe) addPip(line string) error {
 	if strings.ContainsAny(line, "\r\n") {
 		return fmt.Errorf("its pip list has an entry of several lines (%q); write one package an entry", line)
 	}
-	if m := fileLine.FindStringSubmatch(line); m != nil && !strings.Contains(m[1], "://") {
+	if m := fileLine().FindStringSubmatch(line); m != nil && !strings.Contains(m[1], "://") {
 		return fmt.Errorf("its pip list reads the file %q, which is not sent with the environment; write the lines of %s into the list", m[1], m[1])
 	}
 	path := strings.TrimSpace(strings.TrimPrefix(strings.TrimPrefix(line, "--editable"), "-e"))

@@ -411,7 +411,10 @@ w.close()`, killed)
 	if out := mustShell(t, got, "python -c 'import heavy; print(heavy.weight)'"); out != "7" {
 		t.Errorf("got %q", out)
 	}
-	if log := p.log(environmentLog); !strings.Contains(log, "bytecode-compile") || !strings.Contains(log, "going on without") {
+	if out := mustShell(t, got, "python -c 'import heavy, os; print(os.path.exists(heavy.__cached__))'"); out != "True" {
+		t.Errorf("it was not compiled: %s", out)
+	}
+	if log := p.log(environmentLog); !strings.Contains(log, "bytecode-compile") || !strings.Contains(log, "one by one") {
 		t.Errorf("log:\n%s", log)
 	}
 }

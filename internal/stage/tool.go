@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"regexp"
 	"runtime"
 	"strings"
 	"time"
@@ -117,21 +116,21 @@ func lastLines(path string, from int64) string {
 	return redact(string(data))
 }
 
-var networkWords = regexp.MustCompile(`(?i)error sending request|connection refused|connection reset|could not connect|name resolution|dns error|` +
+var networkWords = pattern(`(?i)error sending request|connection refused|connection reset|could not connect|name resolution|dns error|` +
 	`failed to lookup address|name or service not known|no route to host|network is unreachable|tunnel error|operation timed out|timed out|` +
 	`newconnectionerror|proxyerror|max retries exceeded|connection broken|connectionerror|certificate verify failed|invalid peer certificate|` +
 	`could not resolve host|CondaHTTPError|download error|503 service unavailable|502 bad gateway`)
 
 // isNetwork says whether a tool's last words are of a network that failed it.
 func isNetwork(output string) bool {
-	return networkWords.MatchString(output) && !strings.Contains(output, "No solution found")
+	return networkWords().MatchString(output) && !strings.Contains(output, "No solution found")
 }
 
-var addresses = regexp.MustCompile(`https?://[^\s)>'"\]]+`)
-var credentials = regexp.MustCompile(`(://)[^/\s@]+@`)
+var addresses = pattern(`https?://[^\s)>'"\]]+`)
+var credentials = pattern(`(://)[^/\s@]+@`)
 
 // redact takes user names and passwords out of addresses.
-func redact(text string) string { return credentials.ReplaceAllString(text, "${1}****@") }
+func redact(text string) string { return credentials().ReplaceAllString(text, "${1}****@") }
 
 // explain turns a tool's failure into the end it makes of the task, in words.
 func (b *builder) explain(err error) error {
@@ -145,7 +144,7 @@ func (b *builder) explain(err error) error {
 		return b.stager.noRoom(b.stager.env.dir, 0)
 	case errors.Is(e, errNetwork):
 		where := "the package index"
-		if u := addresses.FindString(e.output); u != "" {
+		if u := addresses().FindString(e.output); u != "" {
 			where += " " + hostOf(u)
 		}
 		return fault(trainyard.ClassEnvironment, "environment %q is not on this node and could not be built: %s could not be reached (%s); "+
