@@ -2,19 +2,18 @@ package trainyard
 
 import (
 	"math"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
 )
 
-var isoDuration = regexp.MustCompile(`^P(?:([0-9]+)W)?(?:([0-9]+(?:[.,][0-9]+)?)D)?(T(?:([0-9]+(?:[.,][0-9]+)?)H)?(?:([0-9]+(?:[.,][0-9]+)?)M)?(?:([0-9]+(?:[.,][0-9]+)?)S)?)?$`)
+var isoDuration = pattern(`^P(?:([0-9]+)W)?(?:([0-9]+(?:[.,][0-9]+)?)D)?(T(?:([0-9]+(?:[.,][0-9]+)?)H)?(?:([0-9]+(?:[.,][0-9]+)?)M)?(?:([0-9]+(?:[.,][0-9]+)?)S)?)?$`)
 
 // ParseISODuration reads an ISO 8601 duration such as "PT1H30M", "P1D" or "PT0.5S". Years and months are refused, because they have no
 // fixed length, and so are negative durations. Letters match without regard to case.
 func ParseISODuration(s string) (time.Duration, error) {
 	text := strings.ToUpper(strings.TrimSpace(s))
-	m := isoDuration.FindStringSubmatch(text)
+	m := isoDuration().FindStringSubmatch(text)
 	if m == nil || text == "P" || m[3] == "T" {
 		return 0, Invalid("%q is not a duration: want ISO 8601 in days, hours, minutes and seconds, such as PT30S, PT1H30M or P1D", s)
 	}

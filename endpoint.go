@@ -2,7 +2,6 @@ package trainyard
 
 import (
 	"encoding/json"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,12 +16,12 @@ const (
 	KindBatchDeployment  Kind = "batchdeployments"
 )
 
-var endpointName = regexp.MustCompile(`^[a-zA-Z]([-a-zA-Z0-9]{0,30}[a-zA-Z0-9])?$`)
+var endpointName = pattern(`^[a-zA-Z]([-a-zA-Z0-9]{0,30}[a-zA-Z0-9])?$`)
 
 // CheckEndpointName refuses what cannot be the name of an endpoint or a deployment: Azure's own rule, 3 to 32 letters, digits and '-',
 // beginning with a letter and not ending with '-'. what is "endpoint" or "deployment".
 func CheckEndpointName(what, name string) error {
-	if len(name) < 3 || !endpointName.MatchString(name) {
+	if len(name) < 3 || !endpointName().MatchString(name) {
 		return Invalid("%q cannot be the name of an %s: use 3 to 32 letters, digits and '-', beginning with a letter and not ending with '-'", name, "online "+what)
 	}
 	return nil
@@ -287,6 +286,7 @@ type ReplicaStatus struct {
 	MemoryMB int64     `json:"memoryMB,omitempty"` // that it uses
 	PeakMB   int64     `json:"peakMB,omitempty"`   // the most that it has used
 	CPU      float64   `json:"cpu,omitempty"`      // percent of what it may use
+	GPU      *float64  `json:"gpu,omitempty"`      // percent of the GPUs that it was given; nil: not known
 	OOMKills int       `json:"oomKills,omitempty"` // processes of it that were ended because its memory had run out
 	Measured time.Time `json:"measured,omitzero"`  // when the server heard of these
 }

@@ -2,13 +2,12 @@ package trainyard
 
 import (
 	"reflect"
-	"regexp"
 	"strings"
 )
 
 var (
-	exprPattern  = regexp.MustCompile(`\$\{\{\s*([^{}]*?)\s*\}\}`)
-	tokenPattern = regexp.MustCompile(`(?s)\$\[\[(.*?)\]\]|\$\{\{\s*[^{}]*?\s*\}\}`)
+	exprPattern  = pattern(`\$\{\{\s*([^{}]*?)\s*\}\}`)
+	tokenPattern = pattern(`(?s)\$\[\[(.*?)\]\]|\$\{\{\s*[^{}]*?\s*\}\}`)
 )
 
 // Lookup finds the value of an expression such as "inputs.lr" or "outputs.model". ok is false for an optional input that was not
@@ -21,8 +20,8 @@ func Render(text string, find Lookup) (string, error) {
 	var failed error
 	fill := func(s string) (string, bool) {
 		whole := true
-		out := exprPattern.ReplaceAllStringFunc(s, func(m string) string {
-			v, ok, err := find(exprPattern.FindStringSubmatch(m)[1])
+		out := exprPattern().ReplaceAllStringFunc(s, func(m string) string {
+			v, ok, err := find(exprPattern().FindStringSubmatch(m)[1])
 			if err != nil && failed == nil {
 				failed = err
 			}
@@ -31,7 +30,7 @@ func Render(text string, find Lookup) (string, error) {
 		})
 		return out, whole
 	}
-	out := tokenPattern.ReplaceAllStringFunc(text, func(m string) string {
+	out := tokenPattern().ReplaceAllStringFunc(text, func(m string) string {
 		if inner, optional := strings.CutPrefix(m, "$[["); optional {
 			if part, whole := fill(strings.TrimSuffix(inner, "]]")); whole {
 				return part
@@ -50,7 +49,7 @@ func Render(text string, find Lookup) (string, error) {
 // Expressions lists what text's ${{…}} name, in order.
 func Expressions(text string) []string {
 	var out []string
-	for _, m := range exprPattern.FindAllStringSubmatch(text, -1) {
+	for _, m := range exprPattern().FindAllStringSubmatch(text, -1) {
 		out = append(out, m[1])
 	}
 	return out

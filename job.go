@@ -132,9 +132,10 @@ type JobPlan struct {
 	Inputs      map[string]TaskInput  `json:"inputs,omitempty"`
 	Outputs     map[string]TaskOutput `json:"outputs,omitempty"`
 	Timeout     time.Duration         `json:"timeout,omitempty"`
-	MaxAttempts int                   `json:"maxAttempts"`     // tries when a node is lost
-	Serve       *Serve                `json:"serve,omitempty"` // of a replica
-	Limits      Resources             `json:"limits,omitzero"` // what a task may use, where the node would let it use more
+	MaxAttempts int                   `json:"maxAttempts"`       // tries when a node is lost
+	Serve       *Serve                `json:"serve,omitempty"`   // of a replica
+	Limits      Resources             `json:"limits,omitzero"`   // what a task may use, where the node would let it use more
+	Requests    Resources             `json:"requests,omitzero"` // what a replica on Kubernetes is placed by, where it says so
 
 	Asked string `json:"asked,omitempty"` // digest of what was submitted, as far as it says what is run
 

@@ -1,7 +1,6 @@
 package trainyard
 
 import (
-	"regexp"
 	"strings"
 )
 
@@ -50,11 +49,11 @@ type ID struct {
 	Label   string // of …/labels/{label}
 }
 
-var idPattern = regexp.MustCompile(`(?i)^/?subscriptions/([^/]+)/resourcegroups/([^/]+)/providers/microsoft\.machinelearningservices/workspaces/([^/]+)(?:/([^/]+)/([^/]+)(?:/(versions|labels)/([^/]+))?)?/?$`)
+var idPattern = pattern(`(?i)^/?subscriptions/([^/]+)/resourcegroups/([^/]+)/providers/microsoft\.machinelearningservices/workspaces/([^/]+)(?:/([^/]+)/([^/]+)(?:/(versions|labels)/([^/]+))?)?/?$`)
 
 // ParseID reads an ARM id; segment names match without regard to case. A leading "azureml:" is allowed.
 func ParseID(s string) (ID, error) {
-	m := idPattern.FindStringSubmatch(strings.TrimPrefix(s, "azureml:"))
+	m := idPattern().FindStringSubmatch(strings.TrimPrefix(s, "azureml:"))
 	if m == nil {
 		return ID{}, Invalid("%q is not an Azure Resource Manager id of a workspace or of something in one", s)
 	}
@@ -90,11 +89,11 @@ type DataPath struct {
 	Path      string // no leading slash; a trailing one is kept
 }
 
-var dataPathPattern = regexp.MustCompile(`(?i)^azureml://(?:subscriptions/([^/]+)/resourcegroups/([^/]+)/(?:providers/[^/]+/)?workspaces/([^/]+)/)?datastores/([^/]+)(?:/paths(?:/(.*))?|/?)$`)
+var dataPathPattern = pattern(`(?i)^azureml://(?:subscriptions/([^/]+)/resourcegroups/([^/]+)/(?:providers/[^/]+/)?workspaces/([^/]+)/)?datastores/([^/]+)(?:/paths(?:/(.*))?|/?)$`)
 
 // ParseDataPath reads both spellings of a datastore URI; the short one is of the scope given. A path that climbs out ("..") is refused.
 func ParseDataPath(in Scope, uri string) (DataPath, error) {
-	m := dataPathPattern.FindStringSubmatch(uri)
+	m := dataPathPattern().FindStringSubmatch(uri)
 	if m == nil {
 		return DataPath{}, Invalid("%q is not a datastore path: want azureml://datastores/NAME/paths/PATH", uri)
 	}

@@ -15,7 +15,8 @@ type Serve struct {
 	Image     bool   `json:"image,omitempty"`
 	ModelPath string `json:"modelPath,omitempty"` // in the container: where the input "model" is mounted
 
-	Scoring   string        `json:"scoring"` // path that the scoring URI stands for: "/score"
+	Scoring   string        `json:"scoring"`        // path that the scoring URI stands for: "/score"
+	Bare      bool          `json:"bare,omitempty"` // clients add paths of their own to the scoring URI: it is the endpoint's address alone
 	Liveness  Probe         `json:"liveness"`
 	Readiness Probe         `json:"readiness"`
 	Drain     time.Duration `json:"drain,omitempty"` // requests that are under way may take this long when it ends
@@ -67,10 +68,12 @@ type Serving struct {
 type TaskLoad struct {
 	ID       TaskID  `json:"id"`
 	CPU      float64 `json:"cpu"` // percent of what it may use
-	GPU      float64 `json:"gpu,omitempty"`
 	MemoryMB int64   `json:"memoryMB,omitempty"`
 	PeakMB   int64   `json:"peakMB,omitempty"`   // the most since it began
 	OOMKills int     `json:"oomKills,omitempty"` // processes of it that were ended because its memory had run out
+
+	GPU    *float64 `json:"gpu,omitempty"`    // percent of the GPUs that it was given, their mean; nil: not known
+	GPUWhy string   `json:"gpuWhy,omitempty"` // why GPU is not known
 }
 
 // Routes is all that a gateway needs to know. It replaces what was said before.

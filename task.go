@@ -67,6 +67,7 @@ type Task struct {
 	Timeout      time.Duration         `json:"timeout,omitempty"` // of the user's process; 0: none
 	Grace        time.Duration         `json:"grace"`             // between SIGTERM and SIGKILL
 	Resources    Resources             `json:"resources"`         // what it may use; zero fields are not limited
+	Requests     Resources             `json:"requests,omitzero"` // what it is placed by on Kubernetes; zero fields: as Resources
 	ShmSize      string                `json:"shmSize,omitempty"` // of /dev/shm in a container, as in JobResources: "2g"
 	DockerArgs   string                `json:"dockerArgs,omitempty"`
 	InstanceType string                `json:"instanceType,omitempty"` // as in JobResources, for engines that have such; "": the compute's default

@@ -20,6 +20,7 @@ import (
 	"github.com/trainyard/trainyard"
 	"github.com/trainyard/trainyard/internal/agent"
 	"github.com/trainyard/trainyard/internal/agentlink"
+	"github.com/trainyard/trainyard/internal/gpu"
 	"github.com/trainyard/trainyard/internal/stage"
 	"github.com/trainyard/trainyard/internal/target"
 )
@@ -129,7 +130,8 @@ type nodeConfig struct {
 
 // hostNode runs a node's agent until ctx is done; its tasks go on.
 func hostNode(ctx context.Context, n nodeConfig) error {
-	driver, engines, err := openDrivers(ctx, target.Env{Dir: filepath.Join(n.Dir, "tasks"), Limit: n.Limit, Group: n.Group, Log: n.Log})
+	env := target.Env{Dir: filepath.Join(n.Dir, "tasks"), Limit: n.Limit, Group: n.Group, GPUs: &gpu.Reader{}, Log: n.Log}
+	driver, engines, err := openDrivers(ctx, env)
 	if err != nil {
 		return err
 	}

@@ -3,13 +3,12 @@ package main
 import (
 	"context"
 	"os"
-	"os/exec"
 	"runtime"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/gpu"
 )
 
 // hostResources is what this computer has; memory is 0 where the system does not say.
@@ -25,10 +24,8 @@ func hostResources() trainyard.Resources {
 			}
 		}
 	}
-	ctx, stop := context.WithTimeout(context.Background(), 2*time.Second)
-	defer stop()
-	if out, err := exec.CommandContext(ctx, "nvidia-smi", "-L").Output(); err == nil {
-		r.GPUs = strings.Count(string(out), "GPU ")
-	}
+	var gpus gpu.Reader
+	defer gpus.Close()
+	r.GPUs = len(gpus.List(context.Background()))
 	return r
 }

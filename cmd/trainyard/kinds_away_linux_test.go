@@ -26,7 +26,7 @@ func (s *servedLab) away(t *testing.T, held func(p *servePlace)) {
 	for p, replicas := range before {
 		good[p] = t.Run("away/"+p.title(), func(t *testing.T) {
 			for _, address := range replicas {
-				if got := p.ask(p.in(t), address, request(t)); got != "" {
+				if got := p.ask(p.in(t), address, readText(t, p.model.request)); got != "" {
 					p.in(t).same(got, p.plain)
 				}
 			}
@@ -37,7 +37,7 @@ func (s *servedLab) away(t *testing.T, held func(p *servePlace)) {
 		good[p] = t.Run("back/"+p.title(), func(t *testing.T) {
 			p.lab = s.lab.in(t)
 			p.wait("the endpoint answers again", func() bool {
-				status, text := post(t, urls[p], keys[p], request(t))
+				status, text := post(t, urls[p], keys[p], readText(t, p.model.request))
 				if status == http.StatusOK {
 					p.same(text, p.plain)
 				}
@@ -65,7 +65,7 @@ func (m *servedModel) mark(where string) string {
 func writeServing(t *testing.T, path string, labs []*servedLab, results map[string]map[string]string) {
 	t.Helper()
 	page := readText(t, "../../docs/serving.md")
-	for _, m := range []*servedModel{wine, torch} {
+	for _, m := range []*servedModel{wine, torch, triton} {
 		table := m.table(labs, results)
 		if table == "" {
 			continue

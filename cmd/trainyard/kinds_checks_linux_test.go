@@ -46,10 +46,11 @@ func (p *servePlace) must(verb, endpoint string, more ...string) {
 	}
 }
 
-// door is where an endpoint answers, and its key.
+// door is where an endpoint's model answers, and its key.
 func (p *servePlace) door(endpoint string) (url, key string) {
 	p.t.Helper()
-	return p.cli("online-endpoint", "show", "-n", endpoint, "--query", "scoring_uri", "-o", "tsv"), p.cli("online-endpoint", "get-credentials", "-n", endpoint, "--query", "primaryKey", "-o", "tsv")
+	uri := p.cli("online-endpoint", "show", "-n", endpoint, "--query", "scoring_uri", "-o", "tsv")
+	return uri[:strings.LastIndexByte(uri, '/')+1] + p.model.path, p.cli("online-endpoint", "get-credentials", "-n", endpoint, "--query", "primaryKey", "-o", "tsv")
 }
 
 // post sends a request and returns what came back.
@@ -85,12 +86,12 @@ func (l *lab) same(got, want string) {
 	}
 }
 
-func request(t *testing.T) string { return readText(t, servingFiles+"/request.json") }
+func (p *servePlace) request() string { return readText(p.t, p.model.request) }
 
 func checkServes(p *servePlace) {
 	p.cli("online-endpoint", "create", "-f", servingFiles+"/endpoint.yml", "-n", p.endpoint(), "-o", "none")
 	p.must("create", p.endpoint(), "--all-traffic")
-	p.same(p.cli("online-endpoint", "invoke", "-n", p.endpoint(), "--request-file", servingFiles+"/request.json"), p.plain)
+	p.same(p.cli("online-endpoint", "invoke", "-n", p.endpoint(), "--request-file", p.model.request), p.plain)
 }
 
 func checkLog(p *servePlace) {
@@ -107,7 +108,7 @@ func checkMLflow(p *servePlace) {
 		Data     any
 		Cultivar any
 	}
-	if err := json.Unmarshal([]byte(request(p.t)), &in); err != nil {
+	if err := json.Unmarshal([]byte(p.request()), &in); err != nil {
 		p.t.Fatal(err)
 	}
 	if err := json.Unmarshal([]byte(p.plain), &want); err != nil {
@@ -126,8 +127,11 @@ func checkMLflow(p *servePlace) {
 func (p *servePlace) second() []string {
 	p.t.Helper()
 	sets := []string{"--set", "environment_variables.VERSION=two"}
-	if p.model != wine {
+	switch p.model {
+	case torch:
 		return sets
+	case triton:
+		return append(sets, "--set", "model=azureml:triton-more@latest")
 	}
 	dir := p.t.TempDir()
 	p.cli("model", "download", "-n", "wine-mlflow", "-l", "latest", "-p", dir)
@@ -165,7 +169,7 @@ func checkUpdate(p *servePlace) {
 			case <-time.After(50 * time.Millisecond):
 			}
 			sent++
-			if status, text := post(p.t, url, key, request(p.t)); status != http.StatusOK {
+			if status, text := post(p.t, url, key, p.request()); status != http.StatusOK {
 				bad = append(bad, fmt.Sprintf("%d %s", status, text))
 			}
 		}
@@ -185,7 +189,7 @@ func checkUpdate(p *servePlace) {
 // checkCollected finds the rows of the requests that the second version got while it was asked.
 func checkCollected(p *servePlace) {
 	var asked struct{ Data [][]float64 }
-	if err := json.Unmarshal([]byte(request(p.t)), &asked); err != nil {
+	if err := json.Unmarshal([]byte(p.request()), &asked); err != nil {
 		p.t.Fatal(err)
 	}
 	var rows []collectedRow
@@ -201,12 +205,16 @@ func checkCollected(p *servePlace) {
 }
 
 func checkBroken(p *servePlace) {
-	out, err := p.deploy("update", p.endpoint(), "--set", "model=azureml:broken@latest")
-	if err == nil || !strings.Contains(out, "Traceback") || !strings.Contains(out, "joblib") {
+	model, says := "broken", []string{"Traceback", "joblib"}
+	if p.model == triton {
+		model, says = "triton-broken", []string{"failed to load 'halves' version 1: Internal: JSONDecodeError", "The end of its log:", "model.py(12): initialize"}
+	}
+	out, err := p.deploy("update", p.endpoint(), "--set", "model=azureml:"+model+"@latest")
+	if err == nil || slices.ContainsFunc(says, func(s string) bool { return !strings.Contains(out, s) }) {
 		p.t.Errorf("a model that does not load is not said to, or not why: %v %s", err, out)
 	}
 	url, key := p.door(p.endpoint())
-	_, got := post(p.t, url, key, request(p.t))
+	_, got := post(p.t, url, key, p.request())
 	p.same(got, p.plain)
 }
 
@@ -255,7 +263,7 @@ func checkKilled(p *servePlace) {
 	}
 	url, key := p.door(p.endpoint())
 	p.wait("another replica answers", func() bool {
-		status, text := post(p.t, url, key, request(p.t))
+		status, text := post(p.t, url, key, p.request())
 		if status == http.StatusOK {
 			p.same(text, p.plain)
 		}

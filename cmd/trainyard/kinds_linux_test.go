@@ -14,9 +14,9 @@ import (
 	"github.com/trainyard/trainyard/internal/fleet/ssh/sshtest"
 )
 
-// One suite for every kind of serving and two models: the files in examples/serve, and those in testdata/serving/torch, deployed as they are,
-// with nothing set but where they run (and, where replicas of the first are containers, the image). The first one's second version has another
-// script. docs/serving.md holds what came of it: see servingVar.
+// One suite for every kind of serving and three models: the files in examples/serve, and those in testdata/serving/torch and
+// testdata/serving/triton, deployed as they are, with nothing set but where they run (and, where replicas of the first are containers, the
+// image). The first one's second version has another script, and the last one's another model beside it. docs/serving.md holds what came of it: see servingVar.
 
 // servingVar names the page whose table is to be written. It is what turns the engines on, as tableVar does for targets.
 const servingVar = "TRAINYARD_SERVING_TABLE"
@@ -24,17 +24,20 @@ const servingVar = "TRAINYARD_SERVING_TABLE"
 // servingFiles is where the demo's endpoint and deployment are.
 const servingFiles = "../../examples/serve"
 
-// servedModel is a model that a job of the suite makes.
+// servedModel is a model that a job of the suite makes, or that is there as files.
 type servedModel struct {
 	name       string // that it is registered by
 	files      string // where its deployment is
+	request    string // the file of what it is asked
+	path       string // where it answers, below the address of an endpoint or a replica
 	deployment string // the deployment's name
 	says       string // what its script prints
 }
 
 var (
-	wine  = &servedModel{name: "wine", files: servingFiles, deployment: "forest", says: "the forest has 200 trees"}
-	torch = &servedModel{name: "torch", files: "testdata/serving/torch", deployment: "network", says: "the network has 275 weights"}
+	wine   = &servedModel{name: "wine", files: servingFiles, request: servingFiles + "/request.json", path: "score", deployment: "forest", says: "the forest has 200 trees"}
+	torch  = &servedModel{name: "torch", files: "testdata/serving/torch", request: servingFiles + "/request.json", path: "score", deployment: "network", says: "the network has 275 weights"}
+	triton = &servedModel{name: "triton", files: tritonFiles, request: tritonFiles + "/request.json", path: "v2/models/halves/infer", deployment: "server", says: "the factor is 0.5"}
 )
 
 // servePlace is a kind of serving as the suite sees it.
@@ -49,8 +52,9 @@ type servePlace struct {
 
 // servedLab is a server with the models that its places serve.
 type servedLab struct {
-	lab    *lab
-	places []*servePlace
+	lab     *lab
+	places  []*servePlace
+	machine *sshtest.Machine // that is attached
 }
 
 type serveCheck struct {
@@ -60,6 +64,17 @@ type serveCheck struct {
 
 // checks are what a model must do on every kind.
 func (m *servedModel) checks() []serveCheck {
+	if m == triton {
+		return []serveCheck{
+			{"serve", "a model repository of one Python model, a registered folder, answers what is sent to the scoring URI, and at /v2/models/NAME/infer", checkServes},
+			{"protocol", "readiness, metadata, an error, and numbers as bytes both ways, with the endpoint's key alone", checkProtocol},
+			{"large", "36 MiB each way, which is more than 64 MB of shared memory can hold", checkLarge},
+			{"log", "what the model prints is there to read", checkLog},
+			{"update", "a second model, an ensemble without a version of its own, beside it, under load, and no request fails", checkUpdate},
+			{"broken", "a model that does not load: refused with Triton's words, and the old one serves", checkBroken},
+			{"killed", "a replica killed with -9 is replaced", checkKilled},
+		}
+	}
 	if m == torch {
 		return []serveCheck{
 			{"serve", "a PyTorch model, trained by a job in an image and served from that image, answers as it does in plain Python", checkServes},
@@ -103,7 +118,9 @@ func TestTheSameModelOnEveryKind(t *testing.T) {
 							in := *p
 							in.lab = p.in(t)
 							c.hold(&in)
-							note(p, c.name, "✓")
+							if !t.Failed() {
+								note(p, c.name, "✓")
+							}
 						})
 						if !good && c.name == "serve" {
 							return // the rest is of what serves
@@ -162,6 +179,11 @@ func servingLabs(t *testing.T) (labs []*servedLab) {
 		engine.addTorch(t, kube)
 	} else {
 		leftOut(t, "PyTorch", `eval "$(test/engines/torch.sh)"`)
+	}
+	if image := servingEngine("TRAINYARD_TEST_TRITON_IMAGE"); image != "" && engine != nil {
+		engine.addTriton(t, kube, host, image)
+	} else {
+		leftOut(t, "Triton", `eval "$(test/engines/triton.sh)"`)
 	}
 	return labs
 }
@@ -232,21 +254,24 @@ func (s *servedLab) broken() {
 func (s *servedLab) add(name, plain string, args ...string) *servePlace {
 	p := &servePlace{lab: s.lab, name: name, model: wine, plain: plain, args: args}
 	p.ask = func(l *lab, address, body string) string {
-		status, text := post(l.t, "http://"+address+"/score", "", body)
+		status, text := post(l.t, "http://"+address+"/"+p.model.path, "", body)
 		return after(status, text)
 	}
 	s.places = append(s.places, p)
 	return p
 }
 
-// addMachine attaches a machine. What serves there is asked on it.
+// addMachine attaches a machine, unless it is attached already. What serves there is asked on it.
 func (s *servedLab) addMachine(m *sshtest.Machine, plain string) *servePlace {
-	key := s.lab.file("id_machine", m.Key)
-	s.lab.cli("compute", "attach", "-n", "edge", "--type", "virtualmachine", "--address", m.Address, "--ssh-port", strconv.Itoa(m.Port), "--admin-username", m.User,
-		"--ssh-private-key-file", key, "-o", "none")
+	if s.machine != m {
+		key := s.lab.file("id_machine", m.Key)
+		s.lab.cli("compute", "attach", "-n", "edge", "--type", "virtualmachine", "--address", m.Address, "--ssh-port", strconv.Itoa(m.Port), "--admin-username", m.User,
+			"--ssh-private-key-file", key, "-o", "none")
+		s.machine = m
+	}
 	p := s.add("attached machine", plain, "--set", "type=attached", "--set", "compute=azureml:edge")
 	p.ask = func(l *lab, address, body string) string {
-		return m.Run(l.t, fmt.Sprintf("python3 -c 'import sys, urllib.request as u; print(u.urlopen(u.Request(sys.argv[1], sys.argv[2].encode(), {\"Content-Type\": \"application/json\"})).read().decode())' http://%s/score '%s'", address, body))
+		return m.Run(l.t, fmt.Sprintf("python3 -c 'import sys, urllib.request as u; print(u.urlopen(u.Request(sys.argv[1], sys.argv[2].encode(), {\"Content-Type\": \"application/json\"})).read().decode())' http://%s/%s '%s'", address, p.model.path, body))
 	}
 	return p
 }

@@ -22,7 +22,7 @@ func (s *servedLab) addTorch(t *testing.T, kube *servedLab) {
 	s.add("local", plain, "--local").model = torch
 	s.add("managed", plain).model = torch
 	if sshtest.Missing() == "" {
-		s.addMachine(machineWithEngine(t), plain).model = torch
+		s.addMachine(s.engined(t), plain).model = torch
 	}
 	s.add("container instance", plain, "--set", "type=container_instance").model = torch
 	if kube != nil {
@@ -31,9 +31,12 @@ func (s *servedLab) addTorch(t *testing.T, kube *servedLab) {
 	}
 }
 
-// machineWithEngine is a machine with a Docker engine of its own, which has the image of the second model, and a user who may use it.
-func machineWithEngine(t *testing.T) *sshtest.Machine {
+// engined is the attached machine that has a Docker engine of its own with the images of the models there are, and a user who may use it.
+func (s *servedLab) engined(t *testing.T) *sshtest.Machine {
 	t.Helper()
+	if s.machine != nil {
+		return s.machine
+	}
 	dir, err := os.MkdirTemp("", "engine") // t.TempDir is too long for sockets below it
 	if err != nil {
 		t.Fatal(err)
@@ -49,9 +52,15 @@ func machineWithEngine(t *testing.T) *sshtest.Machine {
 	}
 	cache := cmp.Or(os.Getenv("TRAINYARD_ENGINES_CACHE"), filepath.Join(home, ".cache", "trainyard-engines"))
 	host := "unix://" + dir + "/run/docker.sock"
+	images := ""
+	for script, variable := range map[string]string{"torch.sh": "TRAINYARD_TEST_TORCH_IMAGE", "triton.sh": "TRAINYARD_TEST_TRITON_IMAGE"} {
+		if os.Getenv(variable) != "" {
+			images += " && " + engines + "/" + script
+		}
+	}
 	m := sshtest.New(t, sshtest.Options{Cgroups: true, Config: []string{"SetEnv DOCKER_HOST=" + host}})
 	t.Cleanup(func() { m.Run(t, engines+"/docker/down.sh "+dir) })
-	m.Run(t, "export TRAINYARD_ENGINES_CACHE="+cache+" TRAINYARD_TEST_DOCKER_HOST="+host+"; "+engines+"/docker/up.sh "+dir+" && "+engines+"/torch.sh")
+	m.Run(t, "export TRAINYARD_ENGINES_CACHE="+cache+" TRAINYARD_TEST_DOCKER_HOST="+host+"; "+engines+"/docker/up.sh "+dir+images)
 	m.Run(t, "chmod a+x "+dir+" "+dir+"/run && chmod a+rw "+dir+"/run/docker.sock")
 	return m
 }

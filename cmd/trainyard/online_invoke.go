@@ -22,9 +22,10 @@ func (a *app) endpointInvoke() *cobra.Command {
 	cmd := a.verb(verb{
 		use: "invoke [NAME]", short: "Send a request to an online endpoint and print the answer",
 		long: `Sends what a file holds to the endpoint, with its key, and prints the answer's body as it comes. --deployment-name asks one deployment,
-whatever its traffic. The exit status is 1 for an answer other than 2xx; its status, the reason and its body then go to standard error.`,
+whatever its traffic. --path asks for something else than a score: it is what stands behind the endpoint's address. The exit status is 1 for an answer other than 2xx; its status, the reason and its body then go to standard error.`,
 		example: `  trainyard online-endpoint invoke --name iris --request-file sample.json
   trainyard online-endpoint invoke -n iris --deployment-name green -r sample.json
+  trainyard online-endpoint invoke -n triton -r sample.json --path v2/models/second/infer
   echo '{"data": [[5.1, 3.5, 1.4, 0.2]]}' | trainyard online-endpoint invoke -n iris -r -`,
 		do: func(ctx context.Context, c *client.Client, cmd *cobra.Command, args []string) error {
 			n, err := name(cmd, args)
@@ -38,6 +39,7 @@ whatever its traffic. The exit status is 1 for an answer other than 2xx; its sta
 	f.StringP("deployment-name", "d", "", "`DEPLOYMENT` to ask (default: as the traffic is divided)")
 	f.StringP("request-file", "r", "", "`FILE` to send; - is standard input")
 	f.String("content-type", "application/json", "what the file is")
+	f.String("path", "score", "what is asked, behind the endpoint's address; score is what its model answers by, wherever that is")
 	_ = cmd.MarkFlagFilename("request-file") // fails only for a flag that is not there
 	_ = cmd.RegisterFlagCompletionFunc("deployment-name", func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		return a.completeDeployments(cmd, cmp.Or(flag(cmd, "name"), strings.Join(args, "")))
@@ -70,7 +72,7 @@ func (a *app) invoke(ctx context.Context, c *client.Client, cmd *cobra.Command, 
 		return err
 	}
 	header.Set("Authorization", "Bearer "+key)
-	res, err := c.Score(ctx, text(e, "scoring_uri"), header, body)
+	res, err := c.Score(ctx, address(e)+strings.TrimLeft(flag(cmd, "path"), "/"), header, body)
 	if err != nil {
 		return err
 	}
@@ -99,6 +101,12 @@ func (a *app) invoke(ctx context.Context, c *client.Client, cmd *cobra.Command, 
 		_, err = a.out.Write([]byte("\n"))
 	}
 	return err
+}
+
+// address is an endpoint's, with the slash at its end. The scoring URI is that, or the path "score" behind it.
+func address(e map[string]any) string {
+	uri := text(e, "scoring_uri")
+	return uri[:strings.LastIndexByte(uri, '/')+1]
 }
 
 // requestBody is what is sent: nothing, a file, or standard input.

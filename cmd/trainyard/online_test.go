@@ -249,6 +249,14 @@ func TestADeploymentThatFailsSaysWhyWithItsLog(t *testing.T) {
 	has(t, note, "--all-traffic is not carried out with --no-wait")
 }
 
+func TestTheAddressBelowWhichAnEndpointIsAsked(t *testing.T) {
+	for uri, want := range map[string]string{"https://h:1/endpoints/iris/score": "https://h:1/endpoints/iris/", "https://h:1/endpoints/vision/": "https://h:1/endpoints/vision/"} {
+		if got := address(map[string]any{"scoring_uri": uri}); got != want {
+			t.Errorf("of %s: %s", uri, got)
+		}
+	}
+}
+
 func TestInvoke(t *testing.T) {
 	y := newYard(t)
 	y.files()
@@ -260,6 +268,7 @@ func TestInvoke(t *testing.T) {
 	}
 	y.is(`/endpoints/iris/score Bearer first  application/json {"data":[1]}`, "online-endpoint", "invoke", "-n", "iris", "--request-file", "in.json")
 	y.is(`/endpoints/iris/score Bearer first green text/csv {"data":[1]}`, "online-endpoint", "invoke", "-n", "iris", "-r", "in.json", "--deployment", "green", "--content-type", "text/csv")
+	y.is(`/endpoints/iris/v2/models/a/infer Bearer first  application/json {"data":[1]}`, "online-endpoint", "invoke", "-n", "iris", "-r", "in.json", "--path", "/v2/models/a/infer")
 	_, note := y.run(1, "online-endpoint", "invoke", "-n", "iris", "-r", "in.json", "--local")
 	has(t, note, "no local deployment")
 	y.run(0, "online-deployment", "create", "-f", "blue.yml", "-e", "iris", "--local")

@@ -22,8 +22,10 @@ func newLabWith(t *testing.T, config string, vars ...string) *lab {
 	if err := os.MkdirAll(l.data, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(l.data, "config.yml"), []byte(config), 0o600); err != nil {
-		t.Fatal(err)
+	if config != "" {
+		if err := os.WriteFile(filepath.Join(l.data, "config.yml"), []byte(config), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	l.start()
 	t.Cleanup(l.clean)

@@ -17,6 +17,8 @@ import (
 	"time"
 
 	vegeta "github.com/tsenart/vegeta/v12/lib"
+
+	"github.com/trainyard/trainyard/internal/gpu/gputest"
 )
 
 // scoreScript answers with what it was made of, so that a test sees which replica of which deployment answered.
@@ -44,9 +46,9 @@ type serveLab struct {
 	key     string
 }
 
-func newServeLab(t *testing.T) *serveLab {
+func newServeLab(t *testing.T, vars ...string) *serveLab {
 	t.Helper()
-	l := &serveLab{lab: newLab(t)}
+	l := &serveLab{lab: newLabWith(t, "", vars...)}
 	l.file("src/score.py", scoreScript)
 	l.file("model.json", "[1, 2, 3]")
 	l.cli("online-endpoint", "create", "-n", "sums", "-o", "none")
@@ -333,7 +335,9 @@ func TestADeploymentGoesToZeroAndComesBack(t *testing.T) {
 	if n, err := strconv.Atoi(os.Getenv("TRAINYARD_TEST_CYCLES")); err == nil {
 		cycles = n
 	}
-	l := newServeLab(t)
+	smi := gputest.New(t)
+	smi.Set("10", "0")
+	l := newServeLab(t, "PATH="+smi.Path())
 	l.cli("online-deployment", "create", "--all-traffic", "-o", "none", "-f", l.deployment("blue", "one", 1,
 		"scale_settings: {type: target_utilization, min_instances: 0, max_instances: 2, scale_to_zero_after: 1, panic_window: 1, stable_window: 1}"))
 	for i := range cycles {
@@ -352,6 +356,7 @@ func TestADeploymentGoesToZeroAndComesBack(t *testing.T) {
 			t.Logf("%d cycles", i+1)
 		}
 	}
+	t.Run("and another to as many as its GPUs want", func(t *testing.T) { (&serveLab{l.in(t), l.gateway, l.key}).scalesByGPU(smi) })
 }
 
 func readText(t *testing.T, path string) string {

@@ -74,7 +74,7 @@ type Config struct {
 	CA         string // PEM of the authority to trust there, for tasks that stage themselves
 
 	Direct bool // this node is on the server's own computer, which so reaches the ports of replicas here
-	Alone  bool // a task here has the network to itself, as in a pod, and who made that looks after it: replicas are not probed
+	Alone  bool // for one task, in a folder that nobody comes back to, with the network to itself, as in a pod: nothing is written down, and replicas are not probed
 
 	// Trouble is told why the driver is not fit to work, so that the agent does not join, and nil when it is again. It may be nil.
 	Trouble func(ctx context.Context, err error)
@@ -144,15 +144,11 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err := os.MkdirAll(a.cfg.Dir, 0o700); err != nil {
 		return fmt.Errorf("make the agent's folder: %w", err)
 	}
-	unlock, err := lock(filepath.Join(a.cfg.Dir, "lock"))
-	if err != nil {
-		return fmt.Errorf("node %s: %w", a.cfg.Node, err)
-	}
-	defer unlock()
-	stored, err := a.load()
+	stored, unlock, err := a.enter()
 	if err != nil {
 		return err
 	}
+	defer unlock()
 	ctx, a.leave = context.WithCancelCause(ctx)
 	defer a.leave(nil)
 	g, ctx := errgroup.WithContext(ctx)
@@ -170,6 +166,22 @@ func (a *Agent) Run(ctx context.Context) error {
 		return err
 	}
 	return nil // ctx is done, or the server has let the node go
+}
+
+// enter takes the agent's folder for this agent alone, and reads what the one before has left there.
+func (a *Agent) enter() (left []stored, unlock func(), err error) {
+	if a.cfg.Alone {
+		return nil, func() {}, nil
+	}
+	unlock, err = lock(filepath.Join(a.cfg.Dir, "lock"))
+	if err != nil {
+		return nil, nil, fmt.Errorf("node %s: %w", a.cfg.Node, err)
+	}
+	if left, err = a.load(); err != nil {
+		unlock()
+		return nil, nil, err
+	}
+	return left, unlock, nil
 }
 
 // errLeft is the cause of the agent's end when the server has let the node go and nothing is left on it.

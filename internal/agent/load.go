@@ -40,7 +40,7 @@ func (m *meter) measure(ctx context.Context, k *task) {
 		return
 	}
 	if passed := now.Sub(m.at); !m.at.IsZero() && passed > 0 && u.CPU >= m.spent {
-		load := trainyard.TaskLoad{ID: k.id, GPU: u.GPU, MemoryMB: u.MemoryMB, PeakMB: max(u.PeakMB, u.MemoryMB), OOMKills: u.OOMKills}
+		load := trainyard.TaskLoad{ID: k.id, GPU: u.GPU, GPUWhy: u.GPUWhy, MemoryMB: u.MemoryMB, PeakMB: max(u.PeakMB, u.MemoryMB), OOMKills: u.OOMKills}
 		if m.cpus == 0 {
 			m.cpus = k.cpus(ctx)
 		}

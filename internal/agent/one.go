@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 	"log/slog"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -32,7 +31,7 @@ type One struct {
 // Run returns when that is done. It is the agent with a server that wants just this task.
 func (o One) Run(ctx context.Context) (trainyard.TaskEnd, error) {
 	link := &oneLink{One: o, changed: make(chan struct{})}
-	a := New(Config{Node: o.Task.Node, Link: link, Driver: o.Driver, Stage: o.Stage, Dir: filepath.Join(o.Dir, "agent"), Server: o.Server,
+	a := New(Config{Node: o.Task.Node, Link: link, Driver: o.Driver, Stage: o.Stage, Dir: o.Dir, Server: o.Server,
 		Alone: true, Log: o.Log})
 	stop := context.AfterFunc(ctx, func() {
 		link.change(func() { link.Task.Stop = trainyard.ClassCanceled })

@@ -220,6 +220,9 @@ func (k *task) insist(ctx context.Context, what string, do func() error) {
 
 // save writes down what must not be forgotten.
 func (k *task) save() error {
+	if k.a.cfg.Alone {
+		return nil
+	}
 	k.saveMu.Lock()
 	defer k.saveMu.Unlock()
 	k.mu.Lock()

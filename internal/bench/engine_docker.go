@@ -21,7 +21,7 @@ func openDocker(ctx context.Context, binary string) (*contest, error) {
 	o, err := s.through(ctx, "local", image)
 	c.ours = []entrant{{o, "docker on this computer",
 		"the engine, which makes and starts the container; of Trainyard's own some 5 ms and the shell that is first in the container",
-		"processor, all cores full: the engine making and removing containers; Trainyard adds the look at how each ended and the shells in it, `docker run` its own start"}}
+		"processor, all cores full: the engine making and removing containers; Trainyard adds two commits, some files and the shells in each container, `docker run` its own start"}}
 	return c, err
 }
 

@@ -5,15 +5,20 @@ import (
 	"strings"
 )
 
-// complaints are the last lines of what ends a replica: a Python exception, or a sentence of what starts the scoring script.
+// complaints are the last lines of what ends a replica: a Python exception, or a sentence of what starts the model's server.
 var complaints = regexp.MustCompile(`^(?:(?:\w+\.)*\w*(?:Error|Exception)(?:: .*)?|The (?:environment|scoring script)\b.*)$`)
+
+// tritonComplaint is Triton's, in quotes; what follows the first line of it, a traceback for one, is behind the characters \n.
+var tritonComplaint = regexp.MustCompile(`^E\d{4} \S+ \d+ \S+\] "(failed to load (?:model )?'(?:[^"\\]|\\[^n])*)`)
 
 // complaint is the line of a log that says what was wrong, "" if none does. Of an exception that was raised from another, the other counts:
 // the inference server wraps those of the scoring script.
 func complaint(log string) string {
 	last := ""
 	for line := range strings.Lines(log) {
-		if line = strings.TrimSpace(line); complaints.MatchString(line) && !strings.HasPrefix(line, "azureml_inference_server_http.") {
+		if m := tritonComplaint.FindStringSubmatch(line); m != nil {
+			last = strings.ReplaceAll(m[1], `\"`, `"`)
+		} else if line = strings.TrimSpace(line); complaints.MatchString(line) && !strings.HasPrefix(line, "azureml_inference_server_http.") {
 			last = line
 		}
 	}
@@ -21,4 +26,21 @@ func complaint(log string) string {
 		last = string(r[:300]) + "…"
 	}
 	return last
+}
+
+// wide are the long runs of one character that tables have.
+var wide = regexp.MustCompile(` {9,}|-{9,}`)
+
+// squeeze makes tables narrower, for the end of a log to hold more than those that Triton prints last, and returns at most so many bytes of
+// whole lines at the end.
+func squeeze(text string, most int) string {
+	text = wide.ReplaceAllStringFunc(text, func(run string) string { return run[:3] })
+	if len(text) <= most {
+		return text
+	}
+	text = text[len(text)-most:]
+	if _, whole, ok := strings.Cut(text, "\n"); ok {
+		text = whole
+	}
+	return strings.ToValidUTF8(text, "\uFFFD")
 }

@@ -56,6 +56,7 @@ type deploying struct {
 
 	modelType, modelName, modelVersion, modelRoot string
 	modelKey                                      string
+	below                                         []string          // the model's files, where it is a folder
 	files                                         map[string][]byte // MLmodel and what stands beside it
 }
 
@@ -121,9 +122,6 @@ func (r *deploying) sizes() {
 			}
 		}
 	}
-	if r.d.Spec.EndpointComputeType == trainyard.ServeKubernetes && strings.EqualFold(s.Metric, "gpu") {
-		r.fail("scale_settings.metric is gpu, and what replicas in Kubernetes use of their GPUs is not told here: use concurrency, rate, cpu or queue")
-	}
 	for _, f := range s.Schedules {
 		if f.MinInstances < 0 || f.MinInstances > mostInstances {
 			r.fail("scale_settings.schedules: min_instances is %d, want 0 to %d", f.MinInstances, mostInstances)
@@ -174,50 +172,6 @@ func (r *deploying) where() *trainyard.Compute {
 	return comp
 }
 
-// limits is what a replica may use, and refuses what its place does not have.
-func (r *deploying) limits() {
-	s, p := &r.d.Spec, &r.j.Plan
-	if n := s.ContainerResources; n != nil {
-		amounts := n.Limits
-		if amounts == nil {
-			amounts = n.Requests
-		}
-		if amounts != nil {
-			lim, err := amounts.Resources()
-			if err != nil {
-				r.failed(err)
-			}
-			p.Limits = lim
-		}
-	}
-	here := s.EndpointComputeType == trainyard.ServeLocal || s.EndpointComputeType == trainyard.ServeContainer
-	if !here {
-		return
-	}
-	if l := r.c.place(trainyard.DefaultLocation); s.InstanceType != "" && l != nil {
-		if size, ok := l.Size(s.InstanceType); ok {
-			if p.Limits == (trainyard.Resources{}) {
-				p.Limits = trainyard.Resources{CPUs: float64(size.VCPUs), MemoryMB: int64(size.MemoryGB * 1024), GPUs: size.GPUs}
-			}
-		}
-	}
-	switch {
-	case s.EndpointComputeType == trainyard.ServeContainer && p.Limits.GPUs > 0:
-		r.fail("a container instance has no GPU; deploy with type managed or kubernetes for one")
-	case s.EndpointComputeType == trainyard.ServeContainer && p.Limits.MemoryMB >= containerMemoryGB<<10:
-		r.fail("a container instance has less than %d GB of memory, and the deployment asks for %d GB; deploy with type managed for more", containerMemoryGB, p.Limits.MemoryMB>>10)
-	case p.Limits.GPUs > r.c.Host.GPUs:
-		has := "no GPU"
-		if r.c.Host.GPUs > 0 {
-			has = fmt.Sprintf("%d GPUs", r.c.Host.GPUs)
-		}
-		r.fail("the deployment asks for %d GPUs and this computer has %s; deploy to a location or a cluster that has them", p.Limits.GPUs, has)
-	}
-	if s.EndpointComputeType == trainyard.ServeLocal {
-		p.Limits = trainyard.Resources{} // it is for trying out: it shares this computer, as jobs on local do
-	}
-}
-
 // model finds the model's files.
 func (r *deploying) model() {
 	ref := r.d.Spec.Model
@@ -263,18 +217,18 @@ func (r *deploying) model() {
 		r.failed(err)
 		return
 	}
-	size, single, below := int64(0), false, 0
+	size, single := int64(0), false
 	for _, f := range files {
 		if f.Key == r.modelKey {
 			single = true
 			size += f.Size
-		} else if strings.HasPrefix(f.Key, r.modelKey+"/") {
-			below++
+		} else if rest, ok := strings.CutPrefix(f.Key, r.modelKey+"/"); ok {
+			r.below = append(r.below, rest)
 			size += f.Size
 		}
 	}
 	switch {
-	case !single && below == 0:
+	case !single && len(r.below) == 0:
 		r.fail("model: there is nothing at %s", in.URI)
 	case r.d.Spec.EndpointComputeType == trainyard.ServeContainer && size >= containerModel:
 		r.fail("a container instance serves models of less than 1 GB, and this one is %.1f GB; deploy with type managed for more", float64(size)/(1<<30))
@@ -321,7 +275,13 @@ func (r *deploying) readModel(files []trainyard.BlobInfo) {
 // serve asks what a replica runs.
 func (r *deploying) serve(comp *trainyard.Compute) {
 	s, p := &r.d.Spec, &r.j.Plan
-	if s.EndpointComputeType == trainyard.ServeLocal && p.Environment != nil && p.Environment.CondaFile != "" {
+	script := ""
+	if s.CodeConfiguration != nil {
+		script = s.CodeConfiguration.ScoringScript
+	}
+	if modelserver.TritonModel(r.modelType, script) {
+		r.triton(comp)
+	} else if s.EndpointComputeType == trainyard.ServeLocal && p.Environment != nil && p.Environment.CondaFile != "" {
 		p.Environment = plan(p.Environment.Name, p.Environment.CondaFile) // a process on this computer: quicker to try out than a container
 	}
 	contained := p.Environment != nil && (p.Environment.Image != "" || p.Environment.Context != "")
@@ -330,12 +290,9 @@ func (r *deploying) serve(comp *trainyard.Compute) {
 		return
 	}
 	req := modelserver.Request{ModelName: r.modelName, ModelVersion: r.modelVersion, ModelType: cmp.Or(r.modelType, "custom_model"), ModelRoot: r.modelRoot,
-		HasModel: r.modelKey != "", Environment: p.Environment, Contained: contained, ModelMountPath: s.ModelMountPath,
+		HasModel: r.modelKey != "", ModelFiles: r.below, ScoringScript: script, Environment: p.Environment, Contained: contained, ModelMountPath: s.ModelMountPath,
 		MLmodel: r.files["MLmodel"], ModelConda: r.files["conda.yaml"], ModelRequirements: r.files["requirements.txt"],
 		Env: s.EnvironmentVariables, Spec: s, InferenceRoutes: r.routes()}
-	if s.CodeConfiguration != nil {
-		req.ScoringScript = s.CodeConfiguration.ScoringScript
-	}
 	made, err := modelserver.Make(req)
 	if err != nil {
 		r.failed(err)
@@ -346,6 +303,12 @@ func (r *deploying) serve(comp *trainyard.Compute) {
 	}
 	r.j.Spec.Command = made.Command
 	r.j.Spec.EnvironmentVariables = made.Env
+	if s.EndpointComputeType == trainyard.ServeContainer { // it has no GPU, also where the computer has some
+		if made.Env == nil {
+			r.j.Spec.EnvironmentVariables = map[string]string{}
+		}
+		r.j.Spec.EnvironmentVariables["CUDA_VISIBLE_DEVICES"] = "-1"
+	}
 	p.Environment = made.Environment
 	if made.Code != "" {
 		p.CodeKey, p.CodeHash = ServerCode(), modelserver.Hash()
@@ -353,6 +316,18 @@ func (r *deploying) serve(comp *trainyard.Compute) {
 	serve := made.Serve
 	serve.Endpoint, serve.Deployment = r.e.Name, r.d.Name
 	p.Serve = &serve
+}
+
+// triton gives a model of Triton's what its author leaves out.
+func (r *deploying) triton(comp *trainyard.Compute) {
+	s, p := &r.d.Spec, &r.j.Plan
+	if s.EnvironmentID == "" && comp != nil && r.c.contains(r.ctx, comp) {
+		p.Environment = modelserver.TritonEnvironment()
+		r.warn("the deployment names no environment: the model %s is served by the image %s", r.modelName, p.Environment.Image)
+	}
+	if s.EndpointComputeType == trainyard.ServeKubernetes && r.j.Spec.Resources.ShmSize == "" {
+		r.j.Spec.Resources.ShmSize = modelserver.TritonShm // what a pod has by itself is 64 MB, and that is for its models in Python together
+	}
 }
 
 // routes are the environment's own routes and ports, of an image that serves by itself.

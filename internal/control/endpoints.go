@@ -164,17 +164,6 @@ func (c *Control) Endpoints(_ context.Context, scope trainyard.Scope) ([]*trainy
 	return out, nil
 }
 
-// presentEndpoint fills in what follows from where the gateway is.
-func (c *Control) presentEndpoint(e *trainyard.OnlineEndpoint) *trainyard.OnlineEndpoint {
-	out := *e
-	base := c.Gateway() + "/endpoints/" + e.Name
-	out.Spec.ScoringURI, out.Spec.SwaggerURI, out.Spec.ProvisioningState = base+"/score", base+"/swagger.json", "Succeeded"
-	if e.Deleting {
-		out.Spec.ProvisioningState = "Deleting"
-	}
-	return &out
-}
-
 // DeleteEndpoint begins to delete an endpoint and its deployments: it answers no more, and is gone when its replicas are.
 func (c *Control) DeleteEndpoint(ctx context.Context, who trainyard.User, scope trainyard.Scope, name string) error {
 	c.served.verbs.Lock()

@@ -3,7 +3,6 @@ package control
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"strings"
 	"time"
 
@@ -30,9 +29,10 @@ type loadWindow struct {
 	last    time.Time      // of a request; zero: none since the server started
 	panic   time.Time      // scale.Replicas wants nothing taken away until then
 	usage   map[trainyard.TaskID]trainyard.TaskLoad
-	heard   time.Time // of usage
-	peakMB  int64     // the most memory of one replica, gone ones included
-	ooms    int       // processes of replicas that are gone that were ended for want of memory
+	lastGPU map[trainyard.TaskID]float64 // percent that they told last
+	heard   time.Time                    // of usage
+	peakMB  int64                        // the most memory of one replica, gone ones included
+	ooms    int                          // processes of replicas that are gone that were ended for want of memory
 }
 
 // loadSample is what one gateway said at one time.
@@ -153,62 +153,6 @@ func (d *deployment) look(now time.Time) bool {
 	return true
 }
 
-// noteLoads takes what replicas use.
-func (c *Control) noteLoads(loads []trainyard.TaskLoad) {
-	s := c.served
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, l := range loads {
-		if d := s.deployments[s.replicas[l.ID.Job()]]; d != nil {
-			if d.load.usage == nil {
-				d.load.usage = map[trainyard.TaskID]trainyard.TaskLoad{}
-			}
-			d.load.usage[l.ID] = l
-			d.load.heard, d.load.peakMB = c.Now(), max(d.load.peakMB, l.PeakMB, l.MemoryMB)
-		}
-	}
-}
-
-// leave forgets a replica that has ended, but not what it showed of the memory that replicas need.
-func (w *loadWindow) leave(id trainyard.TaskID, r *trainyard.Result) {
-	kills := w.usage[id].OOMKills
-	if r != nil && r.Class == trainyard.ClassOutOfMemory {
-		w.peakMB, kills = max(w.peakMB, r.PeakMB), max(kills, 1)
-	}
-	w.ooms += kills
-	delete(w.usage, id)
-}
-
-// memory is the most that one replica of a deployment has used, and how many of their processes were ended because that was too much.
-func (s *served) memory(key string) (peakMB int64, kills int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	d := s.deployments[key]
-	if d == nil {
-		return 0, 0
-	}
-	kills = d.load.ooms
-	for _, l := range d.load.usage {
-		kills += l.OOMKills
-	}
-	return d.load.peakMB, kills
-}
-
-// usage is what a replica uses, and when that was heard.
-func (s *served) usage(key string, id trainyard.TaskID) (trainyard.TaskLoad, time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	d := s.deployments[key]
-	if d == nil {
-		return trainyard.TaskLoad{}, time.Time{}
-	}
-	l, ok := d.load.usage[id]
-	if !ok {
-		return l, time.Time{}
-	}
-	return l, d.load.heard
-}
-
 // replicaScaling is a deployment's ReplicaScaling with defaults filled in.
 type replicaScaling struct {
 	scales        bool
@@ -305,42 +249,20 @@ func (c *Control) replicasWanted(key string, ready int) (n int, why trainyard.Re
 	in := trainyard.ReplicaDemand{Now: now, Min: low, Max: max(set.max, low), Metric: set.metric, Target: set.target, Window: set.stable,
 		Stable: w.mean(now, set.stable, of), Panic: w.mean(now, set.panic, of), Ready: ready, Wanted: d.Status.Wanted,
 		Waiting: w.waiting(), Idle: now.Sub(last), ZeroAfter: set.zeroAfter, PanicUntil: w.panic}
-	if set.metric == "cpu" || set.metric == "gpu" {
-		in.Stable = w.used(set.metric)
-		in.Panic = in.Stable
+	silent, said := 0, ""
+	if isMeasured(set.metric) {
+		silent, said = w.measured(&in)
 	}
 	out := scale.Replicas(in)
 	w.panic = out.Panic
 	if !out.Again.IsZero() {
 		again = max(time.Millisecond, out.Again.Sub(now))
 	}
-	if since := dep.seen(ready, now); (set.metric == "cpu" || set.metric == "gpu") && len(w.usage) == 0 && now.Sub(since) > unmeasured {
-		out.Why = trainyard.Reason{Code: "NotMeasured", Message: fmt.Sprintf("its %d replicas do not tell what they use of %s where they run, so metric %s never asks for more of them: "+
-			"scale by concurrency, rate or queue", ready, set.metric, set.metric)}
+	if out.Wanted > max(low, 1) && (again == 0 || again > set.stable) { // gateways say nothing more of one that nobody asks
+		again = max(time.Second, set.stable)
+	}
+	if dep.silent(silent > 0, now) > unmeasured {
+		out.Why = notMeasured(set.metric, silent, ready, out.Wanted, said)
 	}
 	return out.Wanted, out.Why, again
-}
-
-// unmeasured is how long replicas may be ready without anything being heard of what they use, before that is said.
-const unmeasured = 45 * time.Second
-
-// seen is since when there have been replicas that are ready, as far as the scaler has looked.
-func (d *deployment) seen(ready int, now time.Time) time.Time {
-	if ready == 0 || d.readySince.IsZero() {
-		d.readySince = now
-	}
-	return d.readySince
-}
-
-// used is the sum of what replicas use, in percent.
-func (w *loadWindow) used(metric string) float64 {
-	sum := 0.0
-	for _, l := range w.usage {
-		if metric == "gpu" {
-			sum += l.GPU
-		} else {
-			sum += l.CPU
-		}
-	}
-	return sum
 }

@@ -95,7 +95,7 @@ func (k *keeper) late() error {
 // ready ends the change: what served before serves on.
 func (k *keeper) lost(r *replica, class trainyard.Class, why string) error {
 	tail := ""
-	if text := k.c.replicaTail(k.ctx, r.job, replicaTail); text != "" && !r.serving.Was {
+	if text := squeeze(k.c.replicaTail(k.ctx, r.job, replicaWide), replicaTail); text != "" && !r.serving.Was {
 		tail = "\nThe end of its log:\n" + text
 		if said := complaint(text); said != "" {
 			why += ": " + said

@@ -121,6 +121,7 @@ func (c *Control) replicaStatuses(ctx context.Context, d *trainyard.OnlineDeploy
 			s.Node = a.Tasks[0].Node
 			use, heard := c.served.usage(deploymentKey(d.Endpoint, d.Name), a.Tasks[0].ID)
 			s.MemoryMB, s.PeakMB, s.CPU, s.OOMKills, s.Measured = use.MemoryMB, use.PeakMB, use.CPU, use.OOMKills, heard
+			s.GPU = use.GPU
 		}
 		switch {
 		case r.ready():

@@ -30,6 +30,7 @@ const (
 	blockedWait = 10 * time.Second
 	drainAck    = 3 * time.Second // a gateway that says nothing for so long is not waited for
 	replicaTail = 4 << 10         // bytes of a replica's log in the reason of its deployment
+	replicaWide = 16 << 10        // the same before its tables are made narrower
 	replicaLogs = 3               // ended replicas of a deployment whose logs are kept
 )
 

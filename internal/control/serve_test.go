@@ -343,3 +343,60 @@ func TestNoReplicaIsMadeOnAComputeThatGoes(t *testing.T) {
 		t.Errorf("blocked %q, %v, %d replicas", k.blocked, err, len(k.live))
 	}
 }
+
+func TestTheScoringURIOfServersThatHavePathsOfTheirOwn(t *testing.T) {
+	c, scope := newControl(t), trainyard.DefaultScope()
+	c.newEndpoint(t, "vision")
+	keep := func(name string, bare bool) {
+		d := &trainyard.OnlineDeployment{Scope: scope, Endpoint: "vision", Name: name, Status: trainyard.DeploymentStatus{State: trainyard.DeploymentSucceeded}}
+		d.Status.Live = &trainyard.ReplicaPlan{Generation: 1, Plan: trainyard.JobPlan{Serve: &trainyard.Serve{Bare: bare}}}
+		c.served.keepDeployment(d)
+	}
+	for _, step := range []struct {
+		what, ends string
+		change     func() map[string]int // the endpoint's traffic after it
+	}{
+		{"no deployment", "/endpoints/vision/score", func() map[string]int { return nil }},
+		{"Triton alone", "/endpoints/vision/", func() map[string]int { keep("blue", true); return nil }},
+		{"a script beside it, and no traffic", "/endpoints/vision/score", func() map[string]int { keep("green", false); return nil }},
+		{"traffic for Triton alone", "/endpoints/vision/", func() map[string]int { return map[string]int{"blue": 100, "green": 0} }},
+		{"traffic for both", "/endpoints/vision/score", func() map[string]int { return map[string]int{"blue": 50, "green": 50} }},
+	} {
+		e, _, err := c.PutEndpoint(t.Context(), anAdmin, &trainyard.OnlineEndpoint{Scope: scope, Name: "vision", Spec: trainyard.EndpointSpec{Traffic: step.change()}})
+		if err != nil || !strings.HasSuffix(e.Spec.ScoringURI, step.ends) {
+			t.Errorf("%s: %v, %v, want it to end with %s", step.what, e, err, step.ends)
+		}
+	}
+}
+
+func TestWhatAReplicaAsksForIsNotWhatItMayUse(t *testing.T) {
+	small, large := &trainyard.ContainerAmounts{CPU: "0.1", Memory: "128Mi"}, &trainyard.ContainerAmounts{CPU: "1", Memory: "1Gi"}
+	host := newControl(t)
+	smallIs, largeIs := trainyard.Resources{CPUs: 0.1, MemoryMB: 128}, trainyard.Resources{CPUs: 1, MemoryMB: 1024}
+	none := trainyard.Resources{}
+	for name, c := range map[string]struct {
+		kind             string
+		requests, limits *trainyard.ContainerAmounts
+		asks, may        trainyard.Resources
+		refused          string
+	}{
+		"Kubernetes, both":           {trainyard.ServeKubernetes, small, large, smallIs, largeIs, ""},
+		"Kubernetes, requests alone": {trainyard.ServeKubernetes, small, nil, smallIs, none, ""},
+		"Kubernetes, limits alone":   {trainyard.ServeKubernetes, nil, large, none, largeIs, ""},
+		"managed, both":              {trainyard.ServeManaged, small, large, none, largeIs, ""},
+		"managed, requests alone":    {trainyard.ServeManaged, small, nil, none, smallIs, ""},
+		"the wrong way round":        {trainyard.ServeKubernetes, large, small, largeIs, smallIs, "resources.requests.cpu is more than resources.limits.cpu"},
+		"no amount":                  {trainyard.ServeKubernetes, &trainyard.ContainerAmounts{CPU: "much"}, nil, none, none, `cpu "much" is no amount`},
+	} {
+		r := &deploying{resolver: resolver{c: host, j: &trainyard.Job{}}, d: &trainyard.OnlineDeployment{}}
+		r.d.Spec.EndpointComputeType = c.kind
+		r.d.Spec.ContainerResources = &trainyard.ContainerNeeds{Requests: c.requests, Limits: c.limits}
+		r.limits()
+		if r.j.Plan.Requests != c.asks || r.j.Plan.Limits != c.may {
+			t.Errorf("%s: asks for %+v, may use %+v", name, r.j.Plan.Requests, r.j.Plan.Limits)
+		}
+		if said := fmt.Sprint(r.errs); c.refused == "" && len(r.errs) > 0 || !strings.Contains(said, c.refused) {
+			t.Errorf("%s: says %s", name, said)
+		}
+	}
+}

@@ -40,8 +40,8 @@ type deployment struct {
 	load     loadWindow
 	route    []byte // as gateways were told last
 
-	looked     time.Time // when the scaler last looked at what gateways say
-	readySince time.Time // there have been replicas that are ready
+	looked      time.Time // when the scaler last looked at what gateways say
+	silentSince time.Time // replicas that are ready do not tell what they use
 }
 
 // gatewaySeen is what a gateway last said of itself.

@@ -65,7 +65,7 @@ func (c *Control) makeTask(ctx context.Context, ref store.TaskRef, rt *trainyard
 		Command: j.Spec.Command, Env: env, Distribution: j.Spec.Distribution,
 		CodeKey: j.Plan.CodeKey, CodeHash: j.Plan.CodeHash, Environment: j.Plan.Environment,
 		Inputs: j.Plan.Inputs, Outputs: j.Plan.Outputs, Artifacts: artifacts(j.Scope, j.Name).Key(),
-		Timeout: j.Plan.Timeout, Grace: grace, Stop: rt.StopWhy, Serve: j.Plan.Serve, Resources: j.Plan.Limits,
+		Timeout: j.Plan.Timeout, Grace: grace, Stop: rt.StopWhy, Serve: j.Plan.Serve, Resources: j.Plan.Limits, Requests: j.Plan.Requests,
 		InstanceType: res.InstanceType, ShmSize: res.ShmSize, DockerArgs: res.DockerArgs, Server: c.URL(), Token: token, Restore: slices.ContainsFunc(j.Status.Attempts, func(a trainyard.Attempt) bool { return a.Class == trainyard.ClassPreempted }),
 	}
 	for i := range a.Tasks {

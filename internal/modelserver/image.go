@@ -1,7 +1,6 @@
 package modelserver
 
 import (
-	"fmt"
 	"path"
 	"strings"
 
@@ -17,6 +16,7 @@ func (p *Plan) image(r Request) error {
 	if err := take(v, r.InferenceRoutes); err != nil {
 		return err
 	}
+	v.Bare = v.Scoring == "/"
 	p.scriptCollections(r.Spec.DataCollector)
 	if !r.HasModel {
 		return nil
@@ -74,37 +74,5 @@ func take(v *trainyard.Serve, in *Routes) error {
 	if first != 0 {
 		v.Port = first
 	}
-	return nil
-}
-
-// tritonPort is where Triton answers HTTP.
-const tritonPort = 8000
-
-// triton serves a model repository with the image's Triton.
-func (p *Plan) triton(r Request) error {
-	const want = "an environment whose image has Triton, such as nvcr.io/nvidia/tritonserver:24.08-py3"
-	switch {
-	case !r.HasModel:
-		return trainyard.Invalid("the deployment has no model; Triton serves a model of type triton_model")
-	case !r.Contained:
-		return trainyard.Errorf(trainyard.CodeUnsupported, "the model %s is a triton_model, which runs in a container, and the replica would run as a process: deploy it where there "+
-			"is a container engine (or Kubernetes), with %s", r.ModelName, want)
-	case !hasImage(r.Environment):
-		return trainyard.Invalid("the model %s is a triton_model and the deployment names no image: give it %s", r.ModelName, want)
-	case r.Environment.Image != "" && !strings.Contains(strings.ToLower(r.Environment.Image), "tritonserver"):
-		return trainyard.Invalid("the model %s is a triton_model, and %s, the image of environment %s, is not one of Triton's: give it %s",
-			r.ModelName, r.Environment.Image, r.Environment.Name, want)
-	}
-	p.Environment = r.Environment
-	v := &p.Serve
-	v.Port, v.Scoring, v.Liveness.Path, v.Readiness.Path = tritonPort, "/", "/v2/health/live", "/v2/health/ready"
-	if err := take(v, r.InferenceRoutes); err != nil {
-		return err
-	}
-	var b strings.Builder
-	layOut(&b, r)
-	fmt.Fprintf(&b, "exec tritonserver --model-repository=\"$AZUREML_MODEL_DIR\"/%s --http-address=0.0.0.0 --http-port=%d --allow-grpc=false "+
-		"--exit-timeout-secs=%d --exit-on-error=true\n", quote(r.ModelRoot), v.Port, seconds(v.Drain))
-	p.Command = b.String()
 	return nil
 }

@@ -31,9 +31,10 @@ const inferencePort = 5001
 type Request struct {
 	ModelName    string // "" for a local or anonymous model: a name is made of ModelRoot
 	ModelVersion string
-	ModelType    string // custom_model, mlflow_model, triton_model; "" is custom_model
-	ModelRoot    string // base name of the model's file or folder as it was registered: "model.pkl", "sklearn_mlflow"
-	HasModel     bool   // the task has an input ModelInput
+	ModelType    string   // custom_model, mlflow_model, triton_model; "" is custom_model
+	ModelRoot    string   // base name of the model's file or folder as it was registered: "model.pkl", "sklearn_mlflow"
+	HasModel     bool     // the task has an input ModelInput
+	ModelFiles   []string // of a folder: the paths of its files below it
 
 	ScoringScript   string                     // path below the code; "": none
 	Environment     *trainyard.EnvironmentPlan // nil: none was given

@@ -84,8 +84,14 @@ func TestWhatIsServedAndHow(t *testing.T) {
 		}), paths: [3]string{"/score", "/", "/"}, code: Snapshot, packs: []string{"azureml-defaults", "mlflow==2.15.1"}, image: "img"},
 		{name: "Triton", ask: ask(func(r *Request) {
 			r.ScoringScript, r.ModelType, r.Contained, r.Environment, r.ModelRoot = "", tritonModel, true, env("nvcr.io/nvidia/tritonserver:24.08-py3", ""), "models"
-		}), port: 8000, paths: [3]string{"/", "/v2/health/live", "/v2/health/ready"}, image: "nvcr.io/nvidia/tritonserver:24.08-py3",
-			holds: []string{`tritonserver --model-repository="$AZUREML_MODEL_DIR"/'models'`, "--http-port=8000"}},
+			r.ModelFiles = []string{"one/1/model.onnx"}
+		}), paths: [3]string{"/v2/models/one/infer", "/v2/health/live", "/v2/health/ready"}, image: "nvcr.io/nvidia/tritonserver:24.08-py3",
+			holds: []string{`tritonserver --model-repository="$AZUREML_MODEL_DIR"/'models' `, `--http-port="${SERVER_PORT:-5001}"`}},
+		{name: "Triton in an image of any name, with the routes of its author", ask: ask(func(r *Request) {
+			r.ScoringScript, r.ModelType, r.Contained, r.Environment, r.ModelRoot = "", tritonModel, true, env("example.com/vision:3", ""), "models"
+			r.ModelFiles = []string{"one/1/model.onnx"}
+			r.InferenceRoutes = &Routes{Scoring: &Route{"/", 8000}, Liveness: &Route{"/v2/health/live", 8000}, Readiness: &Route{"/v2", 8000}}
+		}), paths: [3]string{"/", "/v2/health/live", "/v2"}, image: "example.com/vision:3", holds: []string{"command -v tritonserver"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p, err := Make(c.ask)
@@ -159,9 +165,9 @@ func TestRefusals(t *testing.T) {
 		}), "python_function"},
 		{"Triton as a process", ask(func(r *Request) { r.ScoringScript, r.ModelType = "", tritonModel }), "tritonserver"},
 		{"Triton without an image", ask(func(r *Request) { r.ScoringScript, r.ModelType, r.Contained = "", tritonModel, true }), "names no image"},
-		{"Triton in another image", ask(func(r *Request) {
-			r.ScoringScript, r.ModelType, r.Contained, r.Environment = "", tritonModel, true, env("python:3.11", "")
-		}), "python:3.11, the image of environment mine:1, is not one of Triton's"},
+		{"Triton without a model", ask(func(r *Request) {
+			r.ScoringScript, r.ModelType, r.Contained, r.Environment, r.ModelFiles = "", tritonModel, true, env("any", ""), []string{"model.onnx", "a/b/model.onnx"}
+		}), "has no model in it: register the folder that holds NAME/config.pbtxt or NAME/1/model.onnx (the latter as the backend calls it), or the folder NAME itself; it has model.onnx, a/b/model.onnx"},
 		{"conda file of something else", ask(func(r *Request) { r.Environment = env("", "- a\n- b\n") }), "environment mine:1: its conda file is not what conda reads"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

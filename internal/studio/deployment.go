@@ -35,6 +35,7 @@ type replicaRow struct {
 	Since                moment
 	Generation           int // 0 where all are of one
 	Memory, Peak, CPU    string
+	GPU                  string // "" where that is not known
 	Killed               string // "2 processes were ended for want of memory"
 }
 
@@ -82,6 +83,9 @@ func replicaOf(v *visit, r *trainyard.ReplicaStatus, several bool) replicaRow {
 	}
 	if !r.Measured.IsZero() {
 		row.Memory, row.CPU = memory(r.MemoryMB), strconv.FormatFloat(r.CPU, 'f', 0, 64)+" %"
+		if r.GPU != nil {
+			row.GPU = strconv.FormatFloat(*r.GPU, 'f', 0, 64) + " % of its GPUs"
+		}
 		if r.PeakMB > r.MemoryMB {
 			row.Peak = "at most " + memory(r.PeakMB)
 		}

@@ -155,7 +155,7 @@ func endpointViewOf(v *visit, e *trainyard.OnlineEndpoint, deps []*trainyard.Onl
 		what = "primaryKey"
 	}
 	w.Key = "KEY=$(trainyard online-endpoint get-credentials --name " + e.Name + where + " --query " + what + " -o tsv)"
-	w.Call = "curl " + s.ScoringURI + ` -H "Authorization: Bearer $KEY" -H "Content-Type: application/json" -d @request.json`
+	w.Call = "curl " + strings.TrimSuffix(strings.TrimSuffix(s.ScoringURI, "score"), "/") + "/score" + ` -H "Authorization: Bearer $KEY" -H "Content-Type: application/json" -d @request.json`
 	w.Invoke = "trainyard online-endpoint invoke --name " + e.Name + where + " --request-file request.json"
 	for i, dep := range deps {
 		if p := s.MirrorTraffic[dep.Name]; p > 0 {

@@ -123,8 +123,9 @@ func (w *world) addEndpoint() {
 					Serve: &trainyard.Serve{Concurrency: 4, Queue: 500 * time.Millisecond, Timeout: 5 * time.Second}}}}}
 	}
 	blue := deployment("blue", 2, trainyard.DeploymentSucceeded, "1 of 2 replicas are ready; iris-blue-1-b: the model is loading")
+	busy := 87.4
 	blue.Status.Replicas = []trainyard.ReplicaStatus{
-		{Name: "iris-blue-1-a", Generation: 1, State: "Ready", Node: "node-1", Since: start, MemoryMB: 142, PeakMB: 180, CPU: 12.4, OOMKills: 1, Measured: start},
+		{Name: "iris-blue-1-a", Generation: 1, State: "Ready", Node: "node-1", Since: start, MemoryMB: 142, PeakMB: 180, CPU: 12.4, GPU: &busy, OOMKills: 1, Measured: start},
 		{Name: "iris-blue-1-b", Generation: 1, State: "Loading", Node: "node-2", Reason: "the model is loading", Since: start.Add(50 * time.Second)}}
 	green := deployment("green", 1, trainyard.DeploymentSucceeded, "")
 	green.Status.Replicas = []trainyard.ReplicaStatus{{Name: "iris-green-1-a", State: "Ready", Node: "node-1", Since: start}}

@@ -1,59 +1,14 @@
 package target
 
 import (
-	"bufio"
-	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
-	"sync"
-	"time"
 
 	"github.com/trainyard/trainyard"
 )
-
-// gpuPatience bounds how long a GPU driver may take to say what there is.
-const gpuPatience = 2 * time.Second
-
-// GPUs knows how many GPUs this computer has: nvidia-smi is asked once. The zero value is ready.
-type GPUs struct {
-	once sync.Once
-	n    int
-}
-
-// Count is how many there are.
-func (g *GPUs) Count(ctx context.Context) int {
-	g.once.Do(func() {
-		path, err := exec.LookPath("nvidia-smi")
-		if err != nil {
-			return
-		}
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), gpuPatience)
-		defer cancel()
-		cmd := exec.CommandContext(ctx, path, "-L")
-		cmd.WaitDelay = 100 * time.Millisecond
-		if out, err := cmd.Output(); err == nil {
-			g.n = countGPUs(out)
-		}
-	})
-	return g.n
-}
-
-// countGPUs counts lines such as "GPU 0: NVIDIA H200 (UUID: GPU-…)". The MIG slices below them are indented.
-func countGPUs(out []byte) int {
-	n := 0
-	for s := bufio.NewScanner(bytes.NewReader(out)); s.Scan(); {
-		if strings.HasPrefix(s.Text(), "GPU ") {
-			n++
-		}
-	}
-	return n
-}
 
 // OutOfMemory says of a task that the system ended for its memory what happened, and what to do.
 func OutOfMemory(r trainyard.Result) string {

@@ -1,13 +1,27 @@
 package target
 
-import "testing"
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
 
-func TestGPUsAreCounted(t *testing.T) {
-	out := "GPU 0: NVIDIA H200 (UUID: GPU-1)\n  MIG 1g.18gb Device 0: (UUID: MIG-1)\nGPU 1: NVIDIA H200 (UUID: GPU-2)\n"
-	if n := countGPUs([]byte(out)); n != 2 {
-		t.Errorf("%d GPUs", n)
+func TestAFileThatWasNotWrittenWholeIsNotRead(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.json")
+	var v struct{ A int }
+	if ok, err := ReadJSON(path, &v); ok || err != nil {
+		t.Errorf("a file that is not there: %v, %v", ok, err)
 	}
-	if n := countGPUs([]byte("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n")); n != 0 {
-		t.Errorf("%d GPUs in an error", n)
+	if err := WriteJSON(path, struct{ A int }{7}); err != nil {
+		t.Fatal(err)
+	}
+	if ok, err := ReadJSON(path, &v); !ok || err != nil || v.A != 7 {
+		t.Errorf("%v, %v, %+v", ok, err, v)
+	}
+	if err := os.WriteFile(path, []byte(`{"A":`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if ok, err := ReadJSON(path, &v); ok || err != nil {
+		t.Errorf("half a file: %v, %v", ok, err)
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/gpu"
 )
 
 // Driver runs tasks on one place.
@@ -76,7 +77,9 @@ type Usage struct {
 	MemoryMB int64         // now
 	PeakMB   int64         // the most since it began; 0: not known
 	OOMKills int           // processes of it that were ended because its memory had run out
-	GPU      float64       // percent of the node's GPUs now; 0 where there are none
+
+	GPU    *float64 // percent of the GPUs that it was given, now: their mean. nil: not known
+	GPUWhy string   // why GPU is not known
 }
 
 // Dialer is a Driver whose engine can reach the port of a replica (trainyard.Task.Serve) where the node itself cannot.
@@ -119,6 +122,7 @@ type Env struct {
 	Dir   string              // a folder of its own that outlives the process
 	Limit trainyard.Resources // what all tasks together may use; zero fields: whatever there is
 	Group string              // a name unique to this node on its machine, for what is visible outside Dir (cgroups, labels)
+	GPUs  *gpu.Reader         // of this computer, shared by its drivers; nil: the driver's own
 	Log   *slog.Logger
 
 	Program string // path of the program that SelfStaged kinds start; those for other processors are beside it, as trainyard-linux-ARCH

@@ -134,6 +134,7 @@ func (f Options) run(ctx context.Context, t trainyard.Task, first bool, out io.W
 	if f.Model != "" {
 		return bringModel(ctx, st, t, f.Model, out)
 	}
+	t.Resources.GPUs = 0 // the engine has chosen them, and the task sees no others
 	one := agent.One{Task: t, Driver: driver, Stage: st, Dir: dir, Server: proxy.URL, Log: log,
 		Send: func(ctx context.Context, name string, offset int64, data []byte) (int64, error) {
 			return link.Append(ctx, t.Node, 0, t.ID, name, offset, data)

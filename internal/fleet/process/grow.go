@@ -13,6 +13,7 @@ import (
 
 	"github.com/trainyard/trainyard"
 	"github.com/trainyard/trainyard/internal/fleet"
+	"github.com/trainyard/trainyard/internal/gpu"
 )
 
 // Grow starts an agent for every machine that has none that lives.
@@ -22,7 +23,7 @@ func (d *Driver) Grow(ctx context.Context, want []trainyard.MachineSpec) (int, e
 	for _, spec := range want {
 		err := ctx.Err()
 		if err == nil {
-			err = d.grow(spec)
+			err = d.grow(ctx, spec)
 		}
 		if err != nil {
 			errs = append(errs, &fleet.MachineError{ID: spec.ID, Err: err})
@@ -33,7 +34,7 @@ func (d *Driver) Grow(ctx context.Context, want []trainyard.MachineSpec) (int, e
 	return there, errors.Join(errs...)
 }
 
-func (d *Driver) grow(spec trainyard.MachineSpec) error {
+func (d *Driver) grow(ctx context.Context, spec trainyard.MachineSpec) error {
 	if spec.ID == "" {
 		return trainyard.Invalid("a machine needs an ID")
 	}
@@ -62,6 +63,9 @@ func (d *Driver) grow(spec trainyard.MachineSpec) error {
 	if err := write(filepath.Join(dir, tokenFile), []byte(spec.Token)); err != nil {
 		return fmt.Errorf("leave the join token for the agent: %w", err)
 	}
+	if err := d.lend(ctx, name, &r, spec.Size.GPUs); err != nil {
+		return err
+	}
 	return d.start(name, r, spec)
 }
 
@@ -80,6 +84,9 @@ func (d *Driver) start(name string, r record, spec trainyard.MachineSpec) error 
 	cmd := exec.Command(d.env.Binary, d.args(name, spec)...)
 	cmd.Stdout, cmd.Stderr, cmd.Dir = out, out, dir
 	cmd.Env = append(withoutOurs(os.Environ()), nodeVariable+"="+string(spec.ID))
+	if len(r.GPUs) > 0 {
+		cmd.Env = append(cmd.Env, gpu.VisibleVariable+"="+strings.Join(r.GPUs, ","), "CUDA_DEVICE_ORDER=PCI_BUS_ID")
+	}
 	detach(cmd)
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start the agent: %w", err)

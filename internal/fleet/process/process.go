@@ -25,6 +25,7 @@ import (
 
 	"github.com/trainyard/trainyard"
 	"github.com/trainyard/trainyard/internal/fleet"
+	"github.com/trainyard/trainyard/internal/gpu"
 )
 
 // Kind is the entry for the list of fleets.
@@ -69,6 +70,8 @@ type Driver struct {
 	once    sync.Once
 	work    sync.WaitGroup
 	turns   fleet.Turns // by folder
+	gpus    gpu.Reader
+	gpuMu   sync.Mutex // held from the choice of GPUs until it is written down
 
 	mu      sync.Mutex
 	watched map[string]identity // agents that somebody waits for, by folder
@@ -81,6 +84,7 @@ var _ fleet.Driver = (*Driver)(nil)
 func (d *Driver) Close() error {
 	d.once.Do(func() { close(d.over) })
 	d.work.Wait()
+	d.gpus.Close()
 	return nil
 }
 

@@ -34,6 +34,7 @@ type record struct {
 	Compute trainyard.ComputeKey `json:"compute"`
 	Agent   *identity            `json:"agent,omitempty"`  // nil until it was started
 	Server  string               `json:"server,omitempty"` // that the agent was told to dial
+	GPUs    []string             `json:"gpus,omitempty"`   // the numbers of those of this computer that are the machine's
 }
 
 // group is a name for what the agent's driver makes outside the folder: no other machine of this computer has it.

@@ -22,14 +22,6 @@ func (d *Driver) Capacity(ctx context.Context) (trainyard.Resources, error) {
 	if r.Slots == 0 {
 		r.Slots = max(4, info.NCPU)
 	}
-	r.GPUs = d.gpuTotal(ctx)
+	r.GPUs = len(d.nodeGPUs(ctx))
 	return r, nil
-}
-
-// gpuTotal is how many GPUs tasks may have.
-func (d *Driver) gpuTotal(ctx context.Context) int {
-	if d.env.Limit.GPUs > 0 {
-		return d.env.Limit.GPUs
-	}
-	return d.gpus.Count(ctx)
 }

@@ -6,15 +6,15 @@
 //
 //	task.json  made first: the task's ID and what its container is like
 //	box/       the container's /.trainyard/task: run.sh, the first process; pipe, which it reads the task's output from; and what it writes:
-//	           began/  made when the user's command is about to be run, by whom it is run
+//	           began   made when the user's command is about to be run, by whom it is run
 //	           log     standard output and error
 //	           status  how the command ended, and what memory it used
-//	           tmp/, home/, python/  the task's TMPDIR, its HOME where it is not root's, and what it installs with pip
+//	           tmp/, home/, python/  the task's TMPDIR, its HOME where it is not root's, and what it has installed with pip
 //	stop.json  Stop was called, and until when the task may take
 //	end.json   how it ended, once that is known
 //
 // The container is made, and then started; both requests may still be on their way to the engine when the agent dies. So what counts is
-// began: run.sh makes that folder, or leaves because it is there. A container that was not started is taken away and made anew, which the
+// began: run.sh makes that file, or leaves because it is there. A container that was not started is taken away and made anew, which the
 // engine refuses if it has started it meanwhile. Exit status and log are files, so a container that someone prunes loses neither.
 package docker
 

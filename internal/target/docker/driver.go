@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -10,9 +11,11 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/gpu"
 	"github.com/trainyard/trainyard/internal/target"
 )
 
@@ -22,11 +25,12 @@ type Driver struct {
 	env    target.Env
 	engine *engine
 	lock   io.Closer
-	gpus   target.GPUs
+	gpus   *gpu.Reader
 	step   func(string)
 	builds builds
 
-	gpuMu sync.Mutex // held from the choice of GPUs to the container that has them
+	gpuMu  sync.Mutex   // held from the choice of GPUs to the container that has them
+	noGPUs atomic.Int64 // Unix time until which the engine is not asked for GPUs, since it has said that it cannot give them
 
 	mu      sync.Mutex
 	tasks   map[string]*task // by TaskID.Dir()
@@ -73,6 +77,7 @@ type record struct {
 	Image   string           `json:"image"`
 	LimitMB int64            `json:"limitMB,omitempty"` // of memory, where it is held
 	Note    string           `json:"note,omitempty"`
+	GPUs    []string         `json:"gpus,omitempty"` // the numbers of those that it was given
 
 	Port      int `json:"port,omitempty"`      // of a replica that has this computer's network: where it listens
 	Published int `json:"published,omitempty"` // of one that has its own: where it listens in there
@@ -100,19 +105,18 @@ const (
 	boxDir     = "box"
 	scriptFile = "run.sh"
 	longFile   = "command" // the command, where it is too long for an argument
-	beganDir   = "began"
+	beganFile  = "began"
 	logFile    = "log"
 	statusFile = "status"
 	pipeFile   = "pipe"
 	tmpDir     = "tmp"
 	homeDir    = "home"
-	pythonDir  = "python"
 )
 
 var errClosed = errors.New("docker target is closed")
 
 func newDriver(c Config, env target.Env, e *engine, lock io.Closer, step func(string)) *Driver {
-	d := &Driver{cfg: c, env: env, engine: e, lock: lock, step: step, tasks: map[string]*task{}, changed: make(chan struct{}, 1)}
+	d := &Driver{cfg: c, env: env, engine: e, lock: lock, step: step, tasks: map[string]*task{}, changed: make(chan struct{}, 1), gpus: cmp.Or(env.GPUs, &gpu.Reader{})}
 	d.run, d.stop = context.WithCancel(context.Background())
 	d.builds.flights = map[string]*flight{}
 	return d
@@ -221,6 +225,7 @@ func (d *Driver) Close() error {
 	d.stop()
 	d.goes.Wait()
 	d.builds.wait()
+	d.gpus.Close()
 	d.engine.close()
 	return d.lock.Close()
 }
@@ -320,7 +325,7 @@ func (d *Driver) markBegun(t *task, at time.Time) {
 
 // beganAt is when the command was begun, if it was.
 func (d *Driver) beganAt(t *task) (time.Time, bool) {
-	info, err := os.Lstat(d.box(t, beganDir))
+	info, err := os.Lstat(d.box(t, beganFile))
 	if err != nil {
 		return time.Time{}, false
 	}

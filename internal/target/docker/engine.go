@@ -101,10 +101,13 @@ func rootless(info system.Info) bool {
 	return slices.ContainsFunc(info.SecurityOptions, func(s string) bool { return strings.Contains(s, "rootless") })
 }
 
+// rootUser is root, in the words of the engine.
+const rootUser = "0:0"
+
 // user is who tasks run as, in the words of the engine, such that the agent may remove what they write.
 func user(info system.Info) string {
 	if os.Getuid() == 0 || rootless(info) || os.Getuid() < 0 {
-		return "0:0"
+		return rootUser
 	}
 	return fmt.Sprintf("%d:%d", os.Getuid(), os.Getgid())
 }

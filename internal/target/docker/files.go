@@ -67,6 +67,7 @@ type status struct {
 	term   bool // the container got SIGTERM before that
 	peakMB int64
 	ooms   int
+	counts bool // ooms was there to be read
 }
 
 // readStatus reads what run.sh wrote. A file that is not there, or not whole, says less.
@@ -92,7 +93,7 @@ func (d *Driver) readStatus(id trainyard.TaskID) status {
 		case "peak":
 			s.peakMB = (n + 1<<20 - 1) >> 20
 		case "oom":
-			s.ooms = int(n)
+			s.ooms, s.counts = int(n), true
 		}
 	}
 	return s

@@ -112,7 +112,7 @@ func (d *Driver) runBuilder(ctx context.Context, r resolved, want recipe, temp s
 		return 0, "", err
 	}
 	env := nodeEnv()
-	if who := user(info); who != "0:0" {
+	if who := user(info); who != rootUser {
 		env["HOME"] = layerCache
 	}
 	all := []mount.Mount{bind(temp, inLayer, false)}

@@ -129,6 +129,9 @@ func (t *task) observe() trainyard.Observation {
 // settle finds out how a task is that is not known to run: it begins just now, or it is over. Its op lock is held. began is false for one
 // that never did.
 func (d *Driver) settle(ctx context.Context, t *task) (began bool, err error) {
+	if d.toldAll(t) {
+		return true, d.conclude(t, nil)
+	}
 	ctx, cancel := context.WithTimeout(ctx, workPatience)
 	defer cancel()
 	r, err := d.engine.ContainerInspect(ctx, d.container(t), client.ContainerInspectOptions{})
@@ -161,6 +164,19 @@ func (d *Driver) settle(ctx context.Context, t *task) (began bool, err error) {
 		return true, nil
 	}
 	return true, d.conclude(t, s)
+}
+
+// toldAll says whether the task is over and has said itself how that came: then the engine, which has said that its container ended, knows
+// no more.
+func (d *Driver) toldAll(t *task) bool {
+	d.mu.Lock()
+	over := t.began && t.died
+	d.mu.Unlock()
+	if !over {
+		return false
+	}
+	st := d.readStatus(t.id)
+	return st.ended && st.counts
 }
 
 // conclude writes down how a task ended. s is what the engine says of its container; nil: it is gone.

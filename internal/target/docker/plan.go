@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/containerd/errdefs"
@@ -238,7 +237,7 @@ func nodeEnv() map[string]string {
 func (d *Driver) taskEnv(info system.Info, t trainyard.Task) map[string]string {
 	env := nodeEnv()
 	env["TMPDIR"] = inBox + "/" + tmpDir
-	if user(info) != "0:0" { // a user whom the image does not know
+	if user(info) != rootUser { // a user whom the image does not know
 		env["HOME"], env["USER"], env["LOGNAME"] = inBox+"/"+homeDir, "trainyard", "trainyard"
 	}
 	maps.Copy(env, t.Run.Env)
@@ -253,35 +252,6 @@ func pairs(env map[string]string) []string {
 	return out
 }
 
-// giveGPUs chooses GPUs that no other container of ours has.
-func (d *Driver) giveGPUs(ctx context.Context, p *plan) error {
-	all, err := d.engine.list(ctx, d.env.Group, labelGPUs)
-	if err != nil {
-		return err
-	}
-	taken := map[string]bool{}
-	for _, c := range all {
-		if c.State == stateCreated || c.State == stateRunning || c.State == statePaused || c.State == stateRestarts {
-			for _, id := range strings.Split(c.Labels[labelGPUs], ",") {
-				taken[id] = true
-			}
-		}
-	}
-	var ids []string
-	total := d.gpuTotal(ctx)
-	for i := 0; i < total && len(ids) < p.gpus; i++ {
-		if id := strconv.Itoa(i); !taken[id] {
-			ids = append(ids, id)
-		}
-	}
-	if len(ids) < p.gpus {
-		return trainyard.Conflict("it needs %d GPUs, and %d of this node's %d are free", p.gpus, len(ids), total)
-	}
-	p.host.DeviceRequests = []container.DeviceRequest{{DeviceIDs: ids, Capabilities: [][]string{{"gpu"}}}}
-	p.config.Labels[labelGPUs] = strings.Join(ids, ",")
-	return nil
-}
-
 // explain puts the engine's reason for refusing a container into words.
 func (p *plan) explain(err error) error {
 	text := err.Error()
@@ -292,7 +262,7 @@ func (p *plan) explain(err error) error {
 		return trainyard.NotFound("image %q is not on this node any more, or never was; run the job again, or put it there with \"docker pull\"", p.rec.Image)
 	case strings.Contains(text, "/bin/sh") && (strings.Contains(text, "no such file") || strings.Contains(text, "executable file not found")):
 		return fault(trainyard.ClassEnvironment, "image %q has no /bin/sh, which runs the command; use an image with a shell", p.rec.Image)
-	case strings.Contains(text, "could not select device driver"):
+	case noDriver(err):
 		return fault(trainyard.ClassEnvironment, "the Docker engine cannot give GPUs to containers (%v); install the NVIDIA container toolkit on the node", err)
 	}
 	return engineError(err)

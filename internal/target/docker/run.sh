@@ -21,7 +21,10 @@ if [ -d "$layer/bin" ]; then
 	export PATH PYTHONUSERBASE
 fi
 
-mkdir "$box/began" || exit 125 # it has been run
+# A file that must not be there yet: the shell makes it itself, which spares a process.
+set -C
+true >"$box/began" || exit 125 # it has been run
+set +C
 
 # Output goes through a pipe: a command may open /dev/stderr anew, which would empty a file.
 cat=
@@ -54,8 +57,10 @@ if [ -z "$term" ]; then
 else
 	code=143
 fi
-echo "exit $code" >"$box/status"
-if [ -n "$term" ]; then echo "term 1" >>"$box/status"; fi
+{
+	echo "exit $code"
+	if [ -n "$term" ]; then echo "term 1"; fi
+} >"$box/status"
 
 # others finds the processes that are left, besides this one and cat.
 others() {
@@ -82,16 +87,18 @@ done
 exec 3>&-
 while [ -n "$cat" ] && kill -0 "$cat"; do wait "$cat"; done
 
-# number FILE NAME... prints the number in a file, or the one behind NAME in it.
-number() {
-	while read -r name value; do
-		if [ -z "${2:-}" ]; then echo "$name"; elif [ "$name" = "$2" ]; then echo "$value"; fi
-	done <"$1"
+# tell FILE WORD NAME writes the number behind NAME in the file, or without NAME the one that is all of it, as that of WORD.
+tell() {
+	if [ -r "/sys/fs/cgroup$1" ]; then
+		while read -r name value; do
+			case $name in "${3:-}") echo "$2 $value" ;; *) [ -n "${3:-}" ] || echo "$2 $name" ;; esac
+		done <"/sys/fs/cgroup$1"
+	fi
 }
-for try in /memory/memory.max_usage_in_bytes /memory.peak; do
-	if [ -r "/sys/fs/cgroup$try" ]; then echo "peak $(number "/sys/fs/cgroup$try")"; fi
-done >>"$box/status"
-for try in /memory/memory.oom_control /memory.events; do
-	if [ -r "/sys/fs/cgroup$try" ]; then echo "oom $(number "/sys/fs/cgroup$try" oom_kill)"; fi
-done >>"$box/status"
+{
+	tell /memory/memory.max_usage_in_bytes peak
+	tell /memory.peak peak
+	tell /memory/memory.oom_control oom oom_kill
+	tell /memory.events oom oom_kill
+} >>"$box/status"
 exit "$code"

@@ -177,6 +177,10 @@ func (d *Driver) Usage(ctx context.Context, id trainyard.TaskID) (u target.Usage
 	d.mu.Lock()
 	t := d.tasks[id.Dir()]
 	runs := t != nil && t.began && t.end == nil
+	var gpus []string
+	if runs {
+		gpus = t.rec.GPUs
+	}
 	d.mu.Unlock()
 	if !runs {
 		return u, trainyard.NotFound("task %q does not run here", id)
@@ -197,5 +201,6 @@ func (d *Driver) Usage(ctx context.Context, id trainyard.TaskID) (u target.Usage
 		cache = 0
 	}
 	u.CPU, u.MemoryMB = time.Duration(s.CPUStats.CPUUsage.TotalUsage), int64(s.MemoryStats.Usage-cache)>>20
+	u.GPU, u.GPUWhy = d.gpuUse(gpus)
 	return u, nil
 }

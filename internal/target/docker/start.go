@@ -86,17 +86,35 @@ func (d *Driver) begin(ctx context.Context, e *task, t trainyard.Task) error {
 	if plan.gpus > 0 {
 		d.gpuMu.Lock()
 		defer d.gpuMu.Unlock()
-		if err := d.giveGPUs(ctx, plan); err != nil {
-			return errors.Join(err, target.RemoveAll(d.path(e, "")))
+	}
+	if err := d.giveGPUs(ctx, plan); err != nil {
+		return errors.Join(err, target.RemoveAll(d.path(e, "")))
+	}
+	if err := d.writeDown(e, plan, len(plan.rec.GPUs) > 0 || d.givesNone()); err != nil {
+		return errors.Join(err, target.RemoveAll(d.path(e, "")))
+	}
+	err = d.launch(ctx, e, plan)
+	if plan.gpus == 0 && len(plan.rec.GPUs) > 0 && noDriver(err) {
+		d.without(plan)
+		if err = d.writeDown(e, plan, true); err == nil {
+			err = d.launch(ctx, e, plan)
 		}
 	}
-	d.mu.Lock()
-	e.rec = plan.rec
-	d.mu.Unlock()
-	if err := d.launch(ctx, e, plan); err != nil {
+	if err != nil {
 		return d.undo(ctx, e, plan, err)
 	}
 	return nil
+}
+
+// writeDown keeps what is known of the task, on disk too where that has changed since its folder was made.
+func (d *Driver) writeDown(e *task, p *plan, changed bool) error {
+	d.mu.Lock()
+	e.rec = p.rec
+	d.mu.Unlock()
+	if !changed {
+		return nil
+	}
+	return target.WriteJSON(d.path(e, taskFile), p.rec)
 }
 
 // clear takes away what is left of a start that did not come to its end. began says that it did after all.
@@ -120,7 +138,11 @@ func (d *Driver) clear(ctx context.Context, t *task) (began bool, err error) {
 
 // makeFolder makes the task's folder, task.json last.
 func (d *Driver) makeFolder(e *task, t trainyard.Task, p *plan) error {
-	for _, dir := range []string{d.path(e, ""), d.path(e, boxDir), d.box(e, tmpDir), d.box(e, homeDir), d.box(e, pythonDir)} {
+	dirs := []string{d.path(e, ""), d.path(e, boxDir), d.box(e, tmpDir)}
+	if p.config.User != rootUser {
+		dirs = append(dirs, d.box(e, homeDir))
+	}
+	for _, dir := range dirs {
 		if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}

@@ -1,7 +1,11 @@
 # The first process of a task's pod: waits until the program has been sent, or is in the node's cache, and becomes it.
 # $1 is the rank of index 0, $2 the hosts of all ranks, $3 the node's cache, $4 what the program is called there for each machine,
 # MACHINE:NAME MACHINE:NAME, or nothing; what follows goes to the program.
-program=/trainyard/bin/trainyard
+trap 'exit 143' TERM INT
+trap : USR1 # sent when the program is there
+base=/trainyard
+{ mkdir -p $base/bin $base/work && [ -w $base/bin ] && [ -w $base/work ]; } 2>/dev/null || { base=/tmp/trainyard && mkdir -p $base/bin $base/work 2>/dev/null; }
+program=$base/bin/trainyard
 cached=
 if [ -n "$4" ]; then
 	machine=$(uname -m)
@@ -9,7 +13,6 @@ if [ -n "$4" ]; then
 		if [ "${name%%:*}" = "$machine" ]; then cached=$3/${name#*:}; fi
 	done
 fi
-trap 'exit 143' TERM INT
 tries=0
 while [ ! -x "$program" ]; do
 	if [ -n "$cached" ] && [ -x "$cached" ]; then
@@ -17,14 +20,20 @@ while [ ! -x "$program" ]; do
 		break
 	fi
 	tries=$((tries + 1))
-	if [ "$tries" -gt 5000 ]; then
+	if [ "$tries" -gt 3600 ]; then
 		echo "nobody sent the program for an hour" | tee /dev/termination-log
 		exit 75
 	fi
-	if [ "$tries" -gt 1200 ]; then sleep 1; else sleep 0.05 2>/dev/null || sleep 1; fi
-done
+	sleep 1 &
+	[ -x "$program" ] || wait $!
+	kill -PIPE $! && wait $!
+done 2>/dev/null
 trap - TERM INT
 rank=$(($1 + ${JOB_COMPLETION_INDEX:-0})) hosts=$2
+for task in /trainyard/task /dev/shm/trainyard $base/task; do
+	if [ -r $task/task.json ]; then break; fi
+done
 shift 4
-exec "$program" task --pod-log --file /trainyard/task/task.json --result /dev/termination-log --rank "$rank" --hosts "$hosts" \
-	--dir /trainyard/work/task --cache /trainyard/work/cache "$@"
+export TRAINYARD_WORK_DIR=$base/work TRAINYARD_GRACE_FILE=$base/bin/grace
+exec "$program" task --pod-log --file $task/task.json --result /dev/termination-log --rank "$rank" --hosts "$hosts" \
+	--dir $base/work/task --cache $base/work/cache "$@"

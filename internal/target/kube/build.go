@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"crypto/sha256"
 	_ "embed"
 	"encoding/base64"
@@ -12,18 +13,20 @@ import (
 	"strconv"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/resource"
+
 	"github.com/trainyard/trainyard"
 )
 
 // Where things are in a pod. The work folder and the folder of the program are the pod's own and go with it.
 const (
-	programDir = "/trainyard/bin"
-	taskDir    = "/trainyard/task"
-	workDir    = "/trainyard/work"
-	cacheDir   = "/trainyard/cache"
+	baseDir    = "/trainyard"
+	programDir = baseDir + "/bin"
+	taskDir    = baseDir + "/task"
+	workDir    = baseDir + "/work"
+	cacheDir   = baseDir + "/cache"
 	resultFile = "/dev/termination-log"
 	taskFile   = "task.json"
-	graceFile  = programDir + "/grace"
 )
 
 // finishing is how long a pod may take after the user's process has been ended, to store what there is to be stored.
@@ -82,7 +85,16 @@ type plan struct {
 	image  string
 	arches []string // of nodes that pods may run on; none for any
 	cache  string   // names of the program in the cache of nodes; "" for none
+	order  []byte   // the task as JSON
+	disk   bool     // a volume for what the pod writes
 }
+
+// longest is how long a task may be to be sent with the program, by a shell that reads it letter by letter.
+const longest = 64 << 10
+
+// sent says whether the task comes with the program, so that it is in nobody's keeping but ours. Others find it in a Secret: those that may
+// begin by themselves, or be started again by Kubernetes.
+func (p *plan) sent() bool { return !p.serves() && p.cache == "" && len(p.order) <= longest }
 
 func (p *plan) ranks() int { return max(1, p.task.Hi-p.task.Lo) }
 func (p *plan) gang() bool { return p.ranks() > 1 }
@@ -112,6 +124,12 @@ func (d *Driver) newPlan(t trainyard.Task) (*plan, error) {
 	if d.cfg.HostCache != "" && !p.gang() && d.cfg.Queue == "" { // others must be let begin: see push
 		p.cache = d.program.cacheName()
 	}
+	d.mu.Lock()
+	p.disk = d.rigid
+	d.mu.Unlock()
+	if p.order, err = json.Marshal(t); err != nil {
+		return nil, fmt.Errorf("write task %q: %w", t.ID, err)
+	}
 	return p, nil
 }
 
@@ -129,17 +147,13 @@ func (p *plan) meta(more object) object {
 
 // secret holds the task as JSON.
 func (p *plan) secret() (object, error) {
-	data, err := json.Marshal(p.task)
-	if err != nil {
-		return nil, fmt.Errorf("write task %q: %w", p.task.ID, err)
-	}
-	if len(data) > 1<<20-1<<10 {
+	if len(p.order) > 1<<20-1<<10 {
 		return nil, &trainyard.ClassError{Class: trainyard.ClassUser, Err: trainyard.Invalid(
-			"the job is %d bytes long with its command and variables, and Kubernetes takes at most a megabyte; put the command into a file", len(data))}
+			"the job is %d bytes long with its command and variables, and Kubernetes takes at most a megabyte; put the command into a file", len(p.order))}
 	}
 	return object{
 		"apiVersion": "v1", "kind": "Secret", "metadata": p.meta(nil), "type": "Opaque",
-		"data": object{taskFile: base64.StdEncoding.EncodeToString(data)},
+		"data": object{taskFile: base64.StdEncoding.EncodeToString(p.order)},
 	}, nil
 }
 
@@ -188,7 +202,6 @@ func (p *plan) pod() object {
 		"containers": []object{{
 			"name": containerName, "image": p.image, "resources": p.resources(), "volumeMounts": mounts,
 			"command":                []string{"/bin/sh", "-c", bootstrap, "trainyard", strconv.Itoa(p.task.Lo), p.hosts(), cacheDir, p.cache},
-			"env":                    []object{{"name": "TRAINYARD_WORK_DIR", "value": workDir}, {"name": "TRAINYARD_GRACE_FILE", "value": graceFile}},
 			"terminationMessagePath": resultFile, "terminationMessagePolicy": "File",
 		}},
 	}
@@ -219,7 +232,8 @@ func (p *plan) affinity() object {
 		"nodeSelectorTerms": []object{{"matchExpressions": []object{arch}}}}}}
 }
 
-// volumes are the pod's disks, and where the container sees them.
+// volumes are the pod's disks, and where the container sees them. A Job's pod has none unless it must: the kubelet looks only every 300 ms
+// whether those of a pod are there, so one of any kind costs as much, and its container has a disk of its own.
 func (p *plan) volumes() (volumes, mounts []object) {
 	add := func(name, path string, readOnly bool, source object) {
 		source["name"] = name
@@ -230,9 +244,16 @@ func (p *plan) volumes() (volumes, mounts []object) {
 	if p.cfg.WorkSize != "" {
 		work["sizeLimit"] = p.cfg.WorkSize
 	}
-	add("program", programDir, false, object{"emptyDir": object{}})
-	add("task", taskDir, true, object{"secret": object{"secretName": p.name, "defaultMode": 0o444}})
-	add("work", workDir, false, object{"emptyDir": work})
+	switch {
+	case p.serves(): // the container may be started again, on a fresh disk
+		add("program", programDir, false, object{"emptyDir": object{}})
+		add("work", workDir, false, object{"emptyDir": work})
+	case p.cfg.WorkSize != "", p.disk, !p.sent():
+		add("work", baseDir, false, object{"emptyDir": work})
+	}
+	if !p.sent() {
+		add("task", taskDir, true, object{"secret": object{"secretName": p.name, "defaultMode": 0o444}})
+	}
 	if p.task.ShmSize != "" {
 		add("shm", "/dev/shm", false, object{"emptyDir": object{"medium": "Memory", "sizeLimit": shmQuantity(p.task.ShmSize)}})
 	}
@@ -257,28 +278,60 @@ func shmQuantity(size string) string {
 	return size
 }
 
-// resources are the instance type's, and the task's own where it has some.
+// resources are the instance type's, and the task's own where it has some: what it may use is also what it is placed by, unless it says that
+// apart, and then the instance type's limit holds for what it does not limit.
 func (p *plan) resources() object {
-	requests, limits := maps.Clone(p.shape.Resources.Requests), maps.Clone(p.shape.Resources.Limits)
-	set := func(name, amount string) {
-		if requests == nil {
-			requests = map[string]string{}
+	requests, limits := map[string]string{}, map[string]string{}
+	maps.Copy(requests, p.shape.Resources.Requests)
+	maps.Copy(limits, p.shape.Resources.Limits)
+	set := func(name, request, limit string) {
+		switch {
+		case limit != "":
+			requests[name], limits[name] = cmp.Or(request, limit), limit
+		case request != "":
+			requests[name] = request
+			if has, ok := limits[name]; ok && less(has, request) {
+				limits[name] = request
+			}
 		}
-		if limits == nil {
-			limits = map[string]string{}
-		}
-		requests[name], limits[name] = amount, amount
 	}
-	if mb := p.task.Resources.MemoryMB; mb > 0 {
-		set("memory", strconv.FormatInt(mb, 10)+"Mi")
-	}
-	if cpus := p.task.Resources.CPUs; cpus > 0 {
-		set("cpu", strconv.FormatInt(int64(cpus*1000+0.5), 10)+"m")
-	}
-	if gpus := p.task.Resources.GPUs; gpus > 0 {
-		set("nvidia.com/gpu", strconv.Itoa(gpus))
-	}
+	may, asks := p.task.Resources, p.task.Requests
+	set("memory", megabytes(asks.MemoryMB), megabytes(may.MemoryMB))
+	set("cpu", millis(asks.CPUs), millis(may.CPUs))
+	set(gpuResource, "", number(max(may.GPUs, asks.GPUs))) // these must be equal
 	return object{"requests": requests, "limits": limits}
+}
+
+// number, megabytes and millis are quantities; of nothing they are "".
+func number(n int) string {
+	if n <= 0 {
+		return ""
+	}
+	return strconv.Itoa(n)
+}
+
+func megabytes(mb int64) string {
+	if mb <= 0 {
+		return ""
+	}
+	return strconv.FormatInt(mb, 10) + "Mi"
+}
+
+func millis(cpus float64) string {
+	if cpus <= 0 {
+		return ""
+	}
+	return strconv.FormatInt(max(1, int64(cpus*1000+0.5)), 10) + "m"
+}
+
+// less compares quantities. One that cannot be read is not less: the API server says what is wrong with it.
+func less(a, b string) bool {
+	x, err := resource.ParseQuantity(a)
+	if err != nil {
+		return false
+	}
+	y, err := resource.ParseQuantity(b)
+	return err == nil && x.Cmp(y) < 0
 }
 
 // hosts are the addresses of all ranks: names in the Service for those of this task.

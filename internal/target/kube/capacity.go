@@ -67,7 +67,7 @@ func (c *client) found(ctx context.Context) (Found, error) {
 			q, _ := resource.ParseQuantity(n.Status.Allocatable[name]) // what is not there is zero
 			return q
 		}
-		cpu, memory, gpus := amount("cpu"), amount("memory"), amount("nvidia.com/gpu")
+		cpu, memory, gpus := amount("cpu"), amount("memory"), amount(gpuResource)
 		f.Allocatable.CPUs += float64(cpu.MilliValue()) / 1000
 		f.Allocatable.MemoryMB += memory.Value() >> 20
 		f.Allocatable.GPUs += int(gpus.Value())

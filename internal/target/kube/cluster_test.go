@@ -253,9 +253,16 @@ func TestAPodThatWritesMoreThanItMayIsFull(t *testing.T) {
 func TestStartGoesOnWhereItStopped(t *testing.T) {
 	b := newBench(t, nil)
 	k := b.task(2, "true")
-	p, err := b.newPlan(k)
-	b.must(err)
-	b.must(b.makeParts(t.Context(), p)) // and then it died
+	noted := func() *plan {
+		p, err := b.newPlan(k)
+		b.must(err)
+		task, err := b.claim(p)
+		b.must(err)
+		defer task.op.Unlock()
+		b.must(b.note(task, p))
+		return p
+	}
+	b.must(b.makeParts(t.Context(), noted())) // and then it died
 	b.reopen()
 	if o, ok := b.find(k.ID); ok {
 		t.Errorf("a task without a Job is seen as %+v", o)
@@ -265,10 +272,9 @@ func TestStartGoesOnWhereItStopped(t *testing.T) {
 	b.ran(k, 2)
 
 	k.ID, k.Hi = trainyard.MakeTaskID(k.ID.Job(), 2, 0), 1
-	p, err = b.newPlan(k)
-	b.must(err)
+	p := noted()
 	b.must(b.makeParts(t.Context(), p))
-	_, err = b.makeJob(t.Context(), p) // and then it died
+	_, err := b.makeJob(t.Context(), p) // and then it died
 	b.must(err)
 	b.reopen()
 	b.start(k)

@@ -38,6 +38,8 @@ type Driver struct {
 	closed  bool
 	tasks   map[string]*task           // by the name of their objects
 	strays  map[string]map[string]*pod // pods by UID of their Job and name, whose Job has not been seen
+	pace    time.Duration              // from when a node took the last pod on to when the program could be sent
+	rigid   bool                       // a pod could write nothing: from now on they have a volume
 	removed map[string]bool            // UIDs of Jobs that were removed, of which late news may come
 }
 
@@ -67,6 +69,7 @@ type task struct {
 	sending  context.CancelFunc // not nil: the program is on its way
 	removing bool
 	measured time.Time // when its use was last asked for
+	silent   gpuSilent // its GPUs do not tell how busy they are
 }
 
 // podSeen is a pod as it was last seen.

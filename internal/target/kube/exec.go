@@ -1,13 +1,13 @@
 package kube
 
 import (
+	"bytes"
 	"context"
 	_ "embed"
 	"errors"
 	"fmt"
 	"io"
 	"net/url"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -58,21 +58,32 @@ func (c *client) exec(ctx context.Context, pod string, guess bool, in io.Reader,
 	return nil
 }
 
-// send puts the program into a pod, unless it is there. hosts are lines for its /etc/hosts.
-func (d *Driver) send(ctx context.Context, pod, hosts string, guess bool) error {
+// errNoOrder is the end of sending into a pod that is to be told its task by somebody who does not know it.
+var errNoOrder = errors.New("what it is to run is not known here any more")
+
+// errNowhere is the end of sending into a pod in which nothing can be written.
+var errNowhere = errors.New("its container has no folder that it may write to")
+
+// send puts the program and the task into a pod, unless they are there. hosts are lines for its /etc/hosts; order is nil where the pod has a
+// Secret with the task.
+func (d *Driver) send(ctx context.Context, pod, hosts string, order []byte, guess bool) error {
 	r, w := io.Pipe()
 	defer r.Close()
 	talk := &dialog{}
 	talk.feed = func(line string) {
-		go func() { talk.fail(feed(w, d.program, line)) }()
+		go func() { talk.fail(feed(w, d.program, order, line)) }()
 	}
 	if err := d.api.exec(ctx, pod, guess, &untilClosed{r}, talk, sendScript, hosts); err != nil {
 		return fmt.Errorf("send the program: %w", errors.Join(err, talk.failed()))
 	}
-	if last := talk.last(); last != "have" && last != "done" {
+	switch last := talk.last(); last {
+	case "have", "done":
+		return nil
+	case "nowhere":
+		return fmt.Errorf("send the program into pod %s: %w", pod, errNowhere)
+	default:
 		return fmt.Errorf("send the program into pod %s: it said %q", pod, last)
 	}
-	return nil
 }
 
 // untilClosed reads a pipe whose reading end may be closed meanwhile, which client-go would complain about on standard error.
@@ -87,13 +98,16 @@ func (u *untilClosed) Read(p []byte) (int, error) {
 }
 
 // feed answers the first line of send.sh on its standard input.
-func feed(w *io.PipeWriter, p *program, line string) error {
+func feed(w *io.PipeWriter, p *program, order []byte, line string) error {
 	defer w.Close()
-	words := strings.Fields(line) // need MACHINE cat, or need MACHINE gzip -dc
-	if len(words) < 3 || words[0] != "need" {
+	words := strings.Fields(line) // need MACHINE nothing cat, or need MACHINE task gzip -dc
+	if len(words) < 4 || words[0] != "need" {
 		return nil
 	}
-	f, err := p.open(words[1], words[2] == "gzip")
+	if len(order) == 0 && words[2] != "task" {
+		return errNoOrder
+	}
+	f, err := p.open(words[1], words[3] == "gzip")
 	if err != nil {
 		return err
 	}
@@ -102,7 +116,7 @@ func feed(w *io.PipeWriter, p *program, line string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := io.WriteString(w, strconv.FormatInt(info.Size(), 10)+"\n"); err != nil {
+	if _, err := fmt.Fprintf(w, "%d\n%s\n", info.Size(), bytes.TrimSpace(order)); err != nil {
 		return err
 	}
 	_, err = io.CopyBuffer(struct{ io.Writer }{w}, f, make([]byte, 256<<10))

@@ -2,13 +2,13 @@
 // but a shell with head, gzip or neither: it sends this program into the pod itself. It makes no nodes, builds no images, and keeps no
 // secret but the task's own, which goes with the task.
 //
-// A task is one Job of as many pods as it has ranks, a Secret with the task as JSON, and for a gang a headless Service, all of one name
-// that follows from the task's ID, so that a start that was interrupted goes on where it stopped. Pods wait for the program; a gang's get
-// it when all of them have an address. Nothing of a task runs before that, which makes the sending, written down in Env.Dir, the moment
-// that a task begins.
+// A task is one Job of as many pods as it has ranks, and for a gang a headless Service, all of one name that follows from the task's ID, so
+// that a start that was interrupted goes on where it stopped. Pods wait for the program and the task, which are sent together; a gang's get
+// them when all of them have an address. Nothing of a task runs before that, which makes the sending, written down in Env.Dir, the moment
+// that a task begins. Pods that may begin by themselves, or be started again by Kubernetes, find the task in a Secret instead.
 //
 // What the driver knows comes from one list and watch of Jobs and one of pods. What cannot be had again is kept in Env.Dir, below
-// <TaskID.Dir()>: how the task ended and its log, since both go with the pod, and a pod may go at any time.
+// <TaskID.Dir()>: what is to be sent, and how the task ended and its log, since these go with the pod, and a pod may go at any time.
 package kube
 
 import (

@@ -149,3 +149,28 @@ func TestConformance(t *testing.T) {
 		}
 	})
 }
+
+func TestAReplicaIsPlacedByWhatItAsksForAndMayUseMore(t *testing.T) {
+	shape := PodResources{Requests: map[string]string{"cpu": "100m", "memory": "2Gi"}, Limits: map[string]string{"cpu": "2", "memory": "2Gi"}}
+	for name, c := range map[string]struct {
+		asks, may        trainyard.Resources
+		requests, limits string
+	}{
+		"nothing":                   {requests: "map[cpu:100m memory:2Gi]", limits: "map[cpu:2 memory:2Gi]"},
+		"requests alone":            {asks: trainyard.Resources{CPUs: 0.1, MemoryMB: 102}, requests: "map[cpu:100m memory:102Mi]", limits: "map[cpu:2 memory:2Gi]"},
+		"both":                      {asks: trainyard.Resources{CPUs: 0.1, MemoryMB: 102}, may: trainyard.Resources{CPUs: 0.2, MemoryMB: 200}, requests: "map[cpu:100m memory:102Mi]", limits: "map[cpu:200m memory:200Mi]"},
+		"limits alone":              {may: trainyard.Resources{CPUs: 0.2, MemoryMB: 200}, requests: "map[cpu:200m memory:200Mi]", limits: "map[cpu:200m memory:200Mi]"},
+		"more than the type's":      {asks: trainyard.Resources{CPUs: 4}, requests: "map[cpu:4000m memory:2Gi]", limits: "map[cpu:4000m memory:2Gi]"},
+		"a GPU is the same twice":   {asks: trainyard.Resources{GPUs: 1}, requests: "map[cpu:100m memory:2Gi nvidia.com/gpu:1]", limits: "map[cpu:2 memory:2Gi nvidia.com/gpu:1]"},
+		"a thousandth is the least": {may: trainyard.Resources{CPUs: 0.0001}, requests: "map[cpu:1m memory:2Gi]", limits: "map[cpu:1m memory:2Gi]"},
+	} {
+		p := plan{shape: InstanceType{Resources: shape}, task: trainyard.Task{Requests: c.asks, Resources: c.may}}
+		got := p.resources()
+		if requests, limits := fmt.Sprint(got["requests"]), fmt.Sprint(got["limits"]); requests != c.requests || limits != c.limits {
+			t.Errorf("%s: requests %s, limits %s; want %s, %s", name, requests, limits, c.requests, c.limits)
+		}
+	}
+	if shape.Requests["cpu"] != "100m" {
+		t.Error("the instance type itself was changed")
+	}
+}

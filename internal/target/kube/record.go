@@ -14,10 +14,11 @@ import (
 
 // What is kept of a task in Env.Dir/<TaskID.Dir()>.
 const (
-	recordFile = "task.json" // record
-	endFile    = "end.json"  // ending
-	logFile    = "log"       // standard output and error of the first rank, as far as they were read
-	markFile   = "log.mark"  // where to go on reading them
+	recordFile = "task.json"  // record
+	endFile    = "end.json"   // ending
+	logFile    = "log"        // standard output and error of the first rank, as far as they were read
+	markFile   = "log.mark"   // where to go on reading them
+	orderFile  = "order.json" // the task, of one that is sent with the program
 )
 
 // record is what must be known of a task that the cluster does not tell.
@@ -27,11 +28,27 @@ type record struct {
 	Ranks    int              `json:"ranks"`
 	UID      string           `json:"uid,omitempty"`      // of the Job; "" until it was made
 	Owned    bool             `json:"owned,omitempty"`    // the Secret and the Service go with the Job
+	Sent     bool             `json:"sent,omitempty"`     // it comes with the program: there is no Secret
 	Cached   bool             `json:"cached,omitempty"`   // pods may begin by themselves, with the program in the node's cache
 	Begun    map[string]bool  `json:"begun,omitempty"`    // UIDs of pods that have the program
 	Main     string           `json:"main,omitempty"`     // of a replica: the container that serves
 	Answered bool             `json:"answered,omitempty"` // it was ready once
 	Stop     *time.Time       `json:"stop,omitempty"`     // it was told to end, and until when its process may take
+}
+
+// kinds are the kinds of objects that a task has, or may have.
+func (r *record) kinds() []string {
+	var all []string
+	if !r.Sent {
+		all = append(all, secrets)
+	}
+	if r.Ranks > 1 || r.Main != "" {
+		all = append(all, services)
+	}
+	if r.Main != "" {
+		return append(all, deployments)
+	}
+	return append(all, jobs)
 }
 
 // newTask makes a task known. The caller holds d.mu, or nobody else has d yet.

@@ -61,7 +61,7 @@ func TestTheManifestsRightsAreEnough(t *testing.T) {
 		d, err := open(&c, environment(t, t.TempDir()), api)
 		b.must(err)
 		defer d.Close()
-		if err := d.Start(t.Context(), b.task(1, "true")); trainyard.CodeOf(err) != trainyard.CodeForbidden || !strings.Contains(err.Error(), `cannot create resource "secrets"`) {
+		if err := d.Start(t.Context(), b.task(1, "true")); trainyard.CodeOf(err) != trainyard.CodeForbidden || !strings.Contains(err.Error(), `cannot create resource "jobs"`) {
 			t.Errorf("start says %v", err)
 		}
 		eventually(t, "Observe says what is missing", func() bool {

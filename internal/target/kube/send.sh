@@ -1,15 +1,27 @@
-# Takes the program on standard input into the pod that it is run in. $1 is lines for /etc/hosts, for clusters without DNS.
-# It says "have" if the program is there already, or else "need", the machine, and what can unpack; then it reads a line with the number of
-# bytes that come, and the bytes.
-program=/trainyard/bin/trainyard
+# Takes the program and the task on standard input into the pod that it is run in. $1 is lines for /etc/hosts, for clusters without DNS.
+# It says "nowhere" if nothing can be written, "have" if the program is there already, or else "need", the machine, what there is, "task" or
+# "nothing", and what can unpack; then it reads a line with the number of bytes of the program that come, a line that is the task, empty
+# where that is there already, and the bytes.
+base=/trainyard
+{ mkdir -p $base/bin $base/work && [ -w $base/bin ] && [ -w $base/work ]; } 2>/dev/null ||
+	{ base=/tmp/trainyard && mkdir -p $base/bin; } 2>/dev/null || { echo nowhere && exit 0; }
+program=$base/bin/trainyard
 if [ -x "$program" ]; then
 	echo have
 	exit 0
 fi
 unpack=cat
 if gzip -h >/dev/null 2>&1 </dev/null; then unpack='gzip -dc'; fi
-echo "need $(uname -m) $unpack"
-read -r size || exit 1
+has=nothing
+if [ -r /trainyard/task/task.json ]; then has=task; fi
+echo "need $(uname -m) $has $unpack"
+read -r size && IFS= read -r task || exit 1
+if [ -n "$task" ]; then
+	umask 077
+	dir=/dev/shm/trainyard # memory: there may be secrets in it
+	{ mkdir -p $dir && printf '%s\n' "$task" >$dir/task.json; } 2>/dev/null ||
+		{ dir=$base/task && mkdir -p $dir && printf '%s\n' "$task" >$dir/task.json; } || exit 1
+fi
 part=$program.$$
 if [ "$unpack" = cat ]; then
 	head -c "$size" >"$part"
@@ -24,4 +36,5 @@ fi
 chmod 755 "$part"
 if [ -n "$1" ]; then { echo "$1" >>/etc/hosts; } 2>/dev/null; fi
 mv "$part" "$program"
+kill -USR1 1 # the shell that waits for it, see bootstrap.sh
 echo done

@@ -2,9 +2,11 @@ package kube
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -29,13 +31,21 @@ func (d *Driver) Start(ctx context.Context, t trainyard.Task) error {
 		return err
 	}
 	defer k.op.Unlock()
+	if err := d.note(k, p); err != nil {
+		return err
+	}
 	d.mu.Lock()
 	begun := k.rec.UID != ""
 	d.mu.Unlock()
 	if begun {
 		return nil
 	}
-	if err := d.save(k, nil); err != nil {
+	err = d.save(k, func(r *record) {
+		if r.Sent && !p.sent() { // an earlier start was to be another
+			r.Sent, r.Owned = false, false
+		}
+	})
+	if err != nil {
 		return err
 	}
 	if err := d.makeParts(ctx, p); err != nil {
@@ -46,6 +56,21 @@ func (d *Driver) Start(ctx context.Context, t trainyard.Task) error {
 		return later(err)
 	}
 	return d.made(k, j)
+}
+
+// note writes down what a task's pods are to be sent.
+func (d *Driver) note(k *task, p *plan) error {
+	if !p.sent() {
+		return nil
+	}
+	path := filepath.Join(k.dir, orderFile)
+	if _, err := os.Stat(path); err == nil {
+		return nil
+	}
+	if err := os.MkdirAll(k.dir, 0o700); err != nil {
+		return fmt.Errorf("write down task %q: %w", k.id, err)
+	}
+	return writeJSON(path, json.RawMessage(p.order))
 }
 
 // made notes that the task's Job is there: the task has begun.
@@ -78,7 +103,8 @@ func (d *Driver) claim(p *plan) (*task, error) {
 		}
 		k := d.tasks[p.name]
 		if k == nil {
-			k = d.newTask(record{ID: p.task.ID, Name: p.name, Ranks: p.ranks(), Cached: p.cache != "", Main: p.replicaMain()})
+			k = d.newTask(record{ID: p.task.ID, Name: p.name, Ranks: p.ranks(), Cached: p.cache != "", Main: p.replicaMain(),
+				Sent: p.sent(), Owned: p.sent() && !p.gang()})
 		}
 		d.mu.Unlock()
 		k.op.Lock()
@@ -122,16 +148,18 @@ func (d *Driver) addressed(t trainyard.Task) (trainyard.Task, error) {
 // makeParts makes what must be there before the Job, or leaves it if an earlier start got as far. They are given to the Job later, so
 // that they go with it.
 func (d *Driver) makeParts(ctx context.Context, p *plan) error {
-	secret, err := p.secret()
-	if err != nil {
-		return err
-	}
-	err = d.api.create(ctx, d.api.path(secrets), secret, nil)
-	if isThere(err) {
-		err = d.api.patch(ctx, d.api.path(secrets, p.name), object{"data": secret["data"]})
-	}
-	if err != nil {
-		return fmt.Errorf("make Secret %s: %w", p.name, err)
+	if !p.sent() {
+		secret, err := p.secret()
+		if err != nil {
+			return err
+		}
+		err = d.api.create(ctx, d.api.path(secrets), secret, nil)
+		if isThere(err) {
+			err = d.api.patch(ctx, d.api.path(secrets, p.name), object{"data": secret["data"]})
+		}
+		if err != nil {
+			return fmt.Errorf("make Secret %s: %w", p.name, err)
+		}
 	}
 	service := p.service
 	switch {
@@ -172,14 +200,16 @@ func (d *Driver) makeJob(ctx context.Context, p *plan) (*job, error) {
 func (d *Driver) own(ctx context.Context, t *task) error {
 	d.mu.Lock()
 	owner := object{"apiVersion": "batch/v1", "kind": "Job", "name": t.name, "uid": t.rec.UID}
-	gang := t.rec.Ranks > 1
+	gang, secret := t.rec.Ranks > 1, !t.rec.Sent
 	if t.rec.Main != "" {
 		owner["apiVersion"], owner["kind"], gang = "apps/v1", "Deployment", true
 	}
 	d.mu.Unlock()
 	refs := object{"metadata": object{"ownerReferences": []object{owner}}}
-	if err := d.api.patch(ctx, d.api.path(secrets, t.name), refs); err != nil && !isMissing(err) {
-		return err
+	if secret {
+		if err := d.api.patch(ctx, d.api.path(secrets, t.name), refs); err != nil && !isMissing(err) {
+			return err
+		}
 	}
 	if gang {
 		if err := d.api.patch(ctx, d.api.path(services, t.name), refs); err != nil && !isMissing(err) {

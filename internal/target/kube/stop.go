@@ -102,7 +102,7 @@ func (d *Driver) Remove(ctx context.Context, id trainyard.TaskID) error {
 	}
 	d.mu.Unlock()
 	if t == nil {
-		return d.removeParts(ctx, name) // an earlier start may have left some
+		return d.removeParts(ctx, name, []string{secrets, services, jobs, deployments}) // an earlier start may have left some
 	}
 	if t.done != nil {
 		<-t.done
@@ -117,7 +117,7 @@ func (d *Driver) Remove(ctx context.Context, id trainyard.TaskID) error {
 	if err := d.removePods(ctx, name); err != nil {
 		return err
 	}
-	if err := d.removeParts(ctx, name); err != nil {
+	if err := d.removeParts(ctx, name, t.rec.kinds()); err != nil {
 		return err
 	}
 	if err := os.RemoveAll(t.dir); err != nil {
@@ -172,14 +172,17 @@ func (d *Driver) removePods(ctx context.Context, name string) error {
 }
 
 // removeParts deletes what is left of a task, the Job last, and returns when it is gone.
-func (d *Driver) removeParts(ctx context.Context, name string) error {
-	for _, kind := range []string{secrets, services, jobs, deployments} {
+func (d *Driver) removeParts(ctx context.Context, name string, kinds []string) error {
+	for _, kind := range kinds {
 		err := d.api.remove(ctx, d.api.path(kind, name), object{"propagationPolicy": "Background"})
 		if err != nil && (kind != deployments || !isForbidden(err)) { // without the right to have one there is none
 			return fmt.Errorf("delete %s %s: %w", kind, name, err)
 		}
 	}
-	for _, kind := range []string{jobs, deployments} {
+	for _, kind := range kinds {
+		if kind != jobs && kind != deployments {
+			continue
+		}
 		if err := d.awaitGone(ctx, kind, name); err != nil {
 			return err
 		}

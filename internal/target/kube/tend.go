@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -39,7 +42,8 @@ type tender struct {
 	nextLook  time.Time // when to ask again
 
 	taken   time.Time // when a node was seen to have taken the pod on
-	guessed int       // how often it was tried since
+	guess   time.Time // when to try next whether it runs
+	guessed int       // how often it was tried
 }
 
 // run looks whenever something was heard of the task, and now and then in any case.
@@ -67,10 +71,13 @@ func (d *tender) run(ctx context.Context) {
 
 // pause is how long to wait for news.
 func (d *tender) pause() time.Duration {
-	if wait := time.Until(d.wait); wait > 0 && wait < tick {
-		return wait
+	wait := tick
+	for _, at := range []time.Time{d.wait, d.guess} {
+		if left := time.Until(at); left > 0 {
+			wait = min(wait, left)
+		}
 	}
-	return tick
+	return wait
 }
 
 // step does what there is to do now, and says whether the task has ended.
@@ -102,6 +109,13 @@ func (d *tender) step(ctx context.Context) (over bool) {
 		d.begin(ctx, s, false)
 	case v.early && d.mayGuess(now):
 		d.begin(ctx, s, true)
+		d.guessAgain()
+	}
+	d.mu.Lock()
+	over = t.end != nil
+	d.mu.Unlock()
+	if over {
+		return true
 	}
 	d.listen(ctx, s, v, now)
 	d.lookForLost(ctx, s, now)
@@ -143,48 +157,6 @@ func (d *tender) over(ctx context.Context, s *sight, e *ending) bool {
 	return true
 }
 
-// guesses are how long after its node took a pod on it is tried whether the program can be sent. The kubelet tells within a second or two
-// that a container runs, and it has run for half of that by then.
-var guesses = []time.Duration{300 * time.Millisecond, 400 * time.Millisecond, 500 * time.Millisecond, 600 * time.Millisecond, 750 * time.Millisecond,
-	time.Second, 1400 * time.Millisecond, 2 * time.Second, 3 * time.Second}
-
-// crowd is of how many waiting tasks on none is guessed about: a guess that fails is work that the others' pods wait for.
-const crowd = 3
-
-// mayGuess says whether now is a time to try, and sets the time of the next.
-func (d *tender) mayGuess(now time.Time) bool {
-	if d.taken.IsZero() {
-		d.taken = now
-	}
-	if d.guessed >= len(guesses) || d.crowded() {
-		return false
-	}
-	if at := d.taken.Add(guesses[d.guessed]); now.Before(at) {
-		d.wait = at
-		return false
-	}
-	d.guessed++
-	if d.guessed < len(guesses) {
-		d.wait = d.taken.Add(guesses[d.guessed])
-	}
-	return true
-}
-
-// crowded says whether as many tasks as make a crowd have not begun.
-func (d *Driver) crowded() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	waiting := 0
-	for _, t := range d.tasks {
-		if t.end == nil && len(t.rec.Begun) == 0 {
-			if waiting++; waiting >= crowd {
-				return true
-			}
-		}
-	}
-	return false
-}
-
 // begin sends the program into every pod that has not got it. A gang's pods get each other's addresses with it. A guess may well fail.
 func (d *tender) begin(ctx context.Context, s *sight, guess bool) {
 	t := d.task
@@ -208,6 +180,10 @@ func (d *tender) begin(ctx context.Context, s *sight, guess bool) {
 		return
 	}
 	err := d.beginPods(ctx, s, guess)
+	if errors.Is(err, errNowhere) {
+		err = d.remake(ctx, s)
+		guess = false
+	}
 	if guess {
 		return
 	}
@@ -218,11 +194,18 @@ func (d *tender) begin(ctx context.Context, s *sight, guess bool) {
 		d.wait = time.Now().Add(min(time.Duration(d.tries)*200*time.Millisecond, 5*time.Second))
 		d.env.Log.Warn("send the program", "task", t.id, "try", d.tries, "err", err)
 	}
+	if errors.Is(err, errNoOrder) && d.tries >= lostAfter {
+		d.forgotten(ctx, s)
+	}
 }
 
 // beginPods sends the program into every pod that has not got it.
 func (d *tender) beginPods(ctx context.Context, s *sight, guess bool) error {
 	alive := byIndex(s.pods)
+	order, err := os.ReadFile(filepath.Join(d.task.dir, orderFile))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("read what is to be sent: %w", err)
+	}
 	var hosts []string
 	for i, p := range alive {
 		if s.ranks > 1 {
@@ -234,7 +217,7 @@ func (d *tender) beginPods(ctx context.Context, s *sight, guess bool) error {
 	errs := make([]error, len(alive))
 	for i, p := range alive {
 		if !p.begun {
-			wg.Go(func() { errs[i] = d.beginPod(ctx, p.pod, strings.Join(hosts, "\n"), guess) })
+			wg.Go(func() { errs[i] = d.beginPod(ctx, p.pod, strings.Join(hosts, "\n"), order, guess) })
 		}
 	}
 	wg.Wait()
@@ -244,10 +227,13 @@ func (d *tender) beginPods(ctx context.Context, s *sight, guess bool) error {
 // sendPatience bounds the sending of the program to all pods of a task.
 const sendPatience = 10 * time.Minute
 
-func (d *tender) beginPod(ctx context.Context, p *pod, hosts string, guess bool) error {
+func (d *tender) beginPod(ctx context.Context, p *pod, hosts string, order []byte, guess bool) error {
 	from := time.Now()
-	if err := d.send(ctx, p.Meta.Name, hosts, guess); err != nil {
+	if err := d.send(ctx, p.Meta.Name, hosts, order, guess); err != nil {
 		return err
+	}
+	if guess {
+		d.learn(from)
 	}
 	d.env.Log.Debug("program sent", "task", d.task.id, "pod", p.Meta.Name, "took", time.Since(from), "guess", d.guessed)
 	err := d.save(d.task, func(r *record) { r.Begun[p.Meta.UID] = true })

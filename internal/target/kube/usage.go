@@ -55,29 +55,44 @@ func (d *Driver) Usage(ctx context.Context, id trainyard.TaskID) (target.Usage, 
 	}
 	ctx, cancel := context.WithTimeout(ctx, measurePatience)
 	defer cancel()
+	gpus := d.gpuUse(ctx, t, p)
 	text, err := d.api.cat(ctx, p, groupFiles)
 	if err != nil {
 		return target.Usage{}, fmt.Errorf("measure pod %s: %w", p.Meta.Name, err)
 	}
-	return readGroup(text)
+	u, err := readGroup(text)
+	told := <-gpus
+	u.GPU, u.GPUWhy = told.percent, told.why
+	return u, err
 }
 
 // cat prints files of a pod's main container, as far as they are there.
 func (c *client) cat(ctx context.Context, p *pod, files []string) (string, error) {
-	q := url.Values{"container": {p.container().Name}, "stdout": {"true"}, "stderr": {"true"}, "command": append([]string{"cat"}, files...)}
+	out, err := c.ask(ctx, p, append([]string{"cat"}, files...)...)
+	if _, exited := errors.AsType[exec.ExitError](err); exited && out != "" { // of files that are not there
+		return out, nil
+	}
+	if isNoProgram(err) {
+		err = trainyard.Errorf(trainyard.CodeUnsupported, "its image has no cat, by which its use could be read")
+	}
+	return out, err
+}
+
+// ask runs a command in a pod's main container and returns the beginning of what it prints.
+func (c *client) ask(ctx context.Context, p *pod, command ...string) (string, error) {
+	q := url.Values{"container": {p.container().Name}, "stdout": {"true"}, "stderr": {"true"}, "command": command}
 	run, err := c.executor(c.url(c.path(pods, p.Meta.Name, "exec"), q), false)
 	if err != nil {
 		return "", err
 	}
 	var out, words head
 	err = run.StreamWithContext(klog.NewContext(ctx, klog.Logger{}), remotecommand.StreamOptions{Stdout: &out, Stderr: &words})
-	if _, exited := errors.AsType[exec.ExitError](err); exited && out.b.Len() > 0 { // of files that are not there
-		return out.b.String(), nil
-	}
-	if err != nil && strings.Contains(err.Error(), "executable file not found") {
-		err = trainyard.Errorf(trainyard.CodeUnsupported, "its image has no cat, by which its use could be read")
-	}
 	return out.b.String(), err
+}
+
+// isNoProgram says whether a container has no such command.
+func isNoProgram(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "executable file not found")
 }
 
 // head keeps the beginning of what is written to it: what an image calls cat may print without end.

@@ -29,7 +29,7 @@ func (d *Driver) Capacity(ctx context.Context) (trainyard.Resources, error) {
 		r.MemoryMB = mb
 	}
 	if r.GPUs == 0 {
-		r.GPUs = d.gpus.Count(ctx)
+		r.GPUs = len(d.gpus.List(ctx))
 	}
 	return r, nil
 }

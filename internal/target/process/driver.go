@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/gpu"
 	"github.com/trainyard/trainyard/internal/target"
 )
 
@@ -21,9 +22,10 @@ type Driver struct {
 	lock  io.Closer
 	host  *host
 	base  map[string]string // environment that every task gets
-	gpus  target.GPUs
-	load  gpuLoad
+	gpus  *gpu.Reader
 	step  func(string)
+
+	gpuMu sync.Mutex // held from the choice of GPUs until the task that has them is known
 
 	mu      sync.Mutex
 	tasks   map[string]*task // by TaskID.Dir()
@@ -143,6 +145,7 @@ func (d *Driver) Close() error {
 	}
 	d.follows.Wait()
 	d.host.close()
+	d.gpus.Close()
 	return d.lock.Close()
 }
 

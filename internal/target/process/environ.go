@@ -13,7 +13,7 @@ const markName = "TRAINYARD_TASK_DIR"
 
 // passed are the variables of the agent that tasks get: what a program needs to find its way, and nothing that could be a secret. Those
 // that end in _ or * are beginnings of names. Proxies may hold a password; without them a job on such a network reaches nothing.
-var passed = []string{"PATH", "HOME", "LANG", "TZ", "USER", "LOGNAME", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES",
+var passed = []string{"PATH", "HOME", "LANG", "TZ", "USER", "LOGNAME", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "NVIDIA_VISIBLE_DEVICES",
 	"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "FTP_PROXY", "NO_PROXY", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE",
 	"PIP_*", "UV_*"}
 

@@ -17,6 +17,7 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -25,6 +26,7 @@ import (
 	"path/filepath"
 
 	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/gpu"
 	"github.com/trainyard/trainyard/internal/target"
 )
 
@@ -98,6 +100,7 @@ func (c *Config) open(ctx context.Context, env target.Env, step func(string)) (*
 		changed: make(chan struct{}, 1),
 		closing: make(chan struct{}),
 		step:    step,
+		gpus:    cmp.Or(env.GPUs, &gpu.Reader{}),
 	}
 	if err := d.adopt(); err != nil {
 		d.Close()

@@ -32,6 +32,8 @@ type record struct {
 	Started  time.Time        `json:"started"`
 	LimitMB  int64            `json:"limitMB,omitempty"` // memory, where it is held
 	Note     string           `json:"note,omitempty"`
+	GPUs     string           `json:"gpus,omitempty"` // those that it was given, as in gpu.VisibleVariable; "": all
+	Lent     bool             `json:"lent,omitempty"` // it asked for them
 	Groups   groups           `json:"groups"`
 }
 

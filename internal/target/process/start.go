@@ -8,6 +8,8 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/trainyard/trainyard"
@@ -30,6 +32,8 @@ type launch struct {
 	limit  trainyard.Resources
 	hide   []string
 	keep   []string // reachable even below hide
+	gpus   string   // as in record
+	lent   lent
 }
 
 func (l *launch) close() {
@@ -54,7 +58,11 @@ func (d *Driver) Start(ctx context.Context, t trainyard.Task) error {
 	if e.began {
 		return nil
 	}
-	if err := d.begin(e, t); err != nil {
+	if t.Resources.GPUs > 0 {
+		d.gpuMu.Lock()
+		defer d.gpuMu.Unlock()
+	}
+	if err := d.begin(ctx, e, t); err != nil {
 		return fmt.Errorf("start task %q: %w", t.ID, err)
 	}
 	d.signal()
@@ -62,12 +70,16 @@ func (d *Driver) Start(ctx context.Context, t trainyard.Task) error {
 }
 
 // begin is Start for a task that has not begun and whose op lock is held. If it fails, the user's command did not run.
-func (d *Driver) begin(e *task, t trainyard.Task) error {
+func (d *Driver) begin(ctx context.Context, e *task, t trainyard.Task) error {
 	if info, err := os.Stat(t.Run.Dir); err != nil || !info.IsDir() {
 		return trainyard.Invalid("its working directory %q is not there or is not a folder", t.Run.Dir)
 	}
 	d.at("begin")
-	l, err := d.prepare(e.dir, t)
+	lent, err := d.lend(ctx, t)
+	if err != nil {
+		return err
+	}
+	l, err := d.prepare(e.dir, t, lent)
 	defer l.close()
 	if err != nil {
 		return errors.Join(err, target.RemoveAll(l.folder))
@@ -78,7 +90,8 @@ func (d *Driver) begin(e *task, t trainyard.Task) error {
 		return errors.Join(err, target.RemoveAll(l.folder))
 	}
 	d.at("spawned")
-	rec.Started = time.Now()
+	rec.Started, rec.GPUs, rec.Lent = time.Now(), l.gpus, len(l.lent.env) > 0
+	rec.Note = strings.Join(slices.DeleteFunc([]string{rec.Note, l.lent.note}, func(s string) bool { return s == "" }), "; ")
 	if err := d.admit(p, l.task, rec); err != nil {
 		return errors.Join(err, p.cancel(), target.RemoveAll(l.folder))
 	}
@@ -113,7 +126,7 @@ func (d *Driver) at(step string) {
 
 // prepare makes the task's folder. One that is there is of a start that never opened its gate: it goes, with the files that its process
 // may still hold open.
-func (d *Driver) prepare(name string, t trainyard.Task) (*launch, error) {
+func (d *Driver) prepare(name string, t trainyard.Task, lent lent) (*launch, error) {
 	l := &launch{
 		id:     t.ID,
 		name:   name,
@@ -122,6 +135,7 @@ func (d *Driver) prepare(name string, t trainyard.Task) (*launch, error) {
 		argv:   shellArgs(d.shell, t.Run.Command),
 		limit:  t.Resources,
 		hide:   t.Run.Hide,
+		lent:   lent,
 	}
 	l.keep = []string{l.folder, l.dir}
 	if t.Run.LogDir != "" {
@@ -164,11 +178,13 @@ func (l *launch) makeFiles() (err error) {
 // taskEnv is the task's whole environment.
 func (d *Driver) taskEnv(l *launch, own map[string]string) []string {
 	all := maps.Clone(d.base)
+	maps.Copy(all, l.lent.env)
 	for _, name := range tmpNames {
 		all[name] = filepath.Join(l.folder, tmpDir)
 	}
 	maps.Copy(all, own)
 	all[markName] = l.folder
+	l.gpus = visible(all)
 	env := make([]string, 0, len(all))
 	for k, v := range all {
 		env = append(env, k+"="+v)

@@ -55,11 +55,3 @@ func TestTheMostMemoryOfAProcess(t *testing.T) {
 		}
 	}
 }
-
-func TestMeanOfGPUs(t *testing.T) {
-	for out, want := range map[string]float64{"": 0, "40\n": 40, "100\n 50\n": 75, "[N/A]\n30\n": 30} {
-		if got := meanPercent([]byte(out)); got != want {
-			t.Errorf("%q: %v, want %v", out, got, want)
-		}
-	}
-}
