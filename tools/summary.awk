@@ -3,10 +3,11 @@
 { buffer = buffer $0 "\n" }
 /^=== (RUN|CONT|NAME) / { test = $3 }
 /_test\.go:[0-9]+: / {
-	if (saidLines[test]++ < 20) said[test] = said[test] "    " substr($0, 1, 600) "\n"
+	said[test, ++lines[test]] = substr($0, 1, 600)
+	reason[test] = $0
+	sub(/^.*_test\.go:[0-9]+: /, "", reason[test])
 }
-/_test\.go:[0-9]+: / { reason = $0; sub(/^.*_test\.go:[0-9]+: /, "", reason) }
-/^ *--- SKIP: / { skipped[++skips] = $3 ": " reason }
+/^ *--- SKIP: / { skipped[++skips] = $3 ": " reason[$3] }
 /^ *--- PASS: / { passes++ }
 /^ *--- FAIL: / { failed[++fails] = $3 }
 /^ok / { print; buffer = "" }
@@ -15,7 +16,11 @@
 END {
 	printf "%s", buffer
 	for (i = 1; i <= skips; i++) print "left out: " skipped[i]
-	for (i = 1; i <= fails; i++) printf "FAILED: %s\n%s", failed[i], said[failed[i]]
+	for (i = 1; i <= fails; i++) {
+		print "FAILED: " failed[i]
+		n = lines[failed[i]]
+		for (j = n > 20 ? n - 19 : 1; j <= n; j++) print "    " said[failed[i], j]
+	}
 	printf "%d passed, %d failed, %d skipped\n", passes, fails, skips
 	if (skips > 0 && ENVIRON["TRAINYARD_REQUIRE_ENGINES"] != "") {
 		print "TRAINYARD_REQUIRE_ENGINES is set: nothing may be left out"

@@ -26,7 +26,7 @@ func takeSlurm(l *lab, conf string) {
 	l.t.Helper()
 	run := func(name string, args ...string) string {
 		l.t.Helper()
-		ctx, cancel := context.WithTimeout(l.t.Context(), time.Minute)
+		ctx, cancel := context.WithTimeout(l.t.Context(), 3*time.Minute)
 		defer cancel()
 		cmd := exec.CommandContext(ctx, name, args...)
 		cmd.Env = append(os.Environ(), "SLURM_CONF="+conf)

@@ -178,7 +178,7 @@ func (l *lab) cli(args ...string) string {
 
 // try runs a command and returns all it printed.
 func (l *lab) try(args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 6*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, l.bin, args...)
 	cmd.Env = l.env()
@@ -265,14 +265,15 @@ func (l *lab) until(name string, states ...trainyard.JobState) jobView {
 	return v
 }
 
-// wait waits until something holds, for two minutes at most. Most of what is asked starts a program: the longer it takes, the more rarely it is asked.
+// wait waits until something holds, for four minutes at most: engines share the processors here. Most of what is asked starts a program: the
+// longer it takes, the more rarely it is asked.
 func (l *lab) wait(what string, holds func() bool) {
 	l.t.Helper()
-	deadline := time.After(2 * time.Minute)
+	deadline := time.After(4 * time.Minute)
 	for pause := 30 * time.Millisecond; !holds(); pause = min(pause*5/4, 200*time.Millisecond) {
 		select {
 		case <-deadline:
-			l.t.Fatalf("still not so after two minutes: %s", what)
+			l.t.Fatalf("still not so after four minutes: %s", what)
 		case <-time.After(pause):
 		}
 	}

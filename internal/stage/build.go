@@ -168,7 +168,7 @@ func (b *builder) compiled(ctx context.Context, argv []string) error {
 	}
 	b.print("The modules could not be compiled so; once more, one by one")
 	// Without the largest of them, which nobody imports. What is not compiled in the end, Python compiles at every import.
-	if err := b.run(ctx, b.rootPython(), "-m", "compileall", "-q", "-x", `[/\\]tests?[/\\]`, filepath.Join(b.root(), "lib")); err != nil && ctx.Err() != nil {
+	if err := b.run(ctx, b.rootPython(), "-m", "compileall", "-q", "-x", `[/\\]site-packages[/\\].*[/\\]tests?[/\\]`, filepath.Join(b.root(), "lib")); err != nil && ctx.Err() != nil {
 		return err
 	}
 	return nil
