@@ -60,7 +60,7 @@ type entrant struct {
 // that none slows another down. Engines that are not there are told by name. only, if not empty, is the one to measure.
 func beside(ctx context.Context, binary, folder, only string) (rows []pair, leftOut []string, failed error) {
 	for _, e := range engines() {
-		if only != "" && !strings.EqualFold(only, e.dir) {
+		if only != "" && only != onlyEngines && !strings.EqualFold(only, e.dir) {
 			continue
 		}
 		down, err := e.up(ctx, folder)
@@ -209,12 +209,15 @@ func rate(n int, d []time.Duration) string {
 
 func ratio(a, b time.Duration) float64 { return float64(a) / float64(b) }
 
+// besideHead begins the last part of the page.
+const besideHead = "\n## Beside the engines"
+
 // besides is the part of the page that is about engines.
 func besides(rows []pair, leftOut []string) string {
 	var b strings.Builder
-	b.WriteString("\n## Beside the engines\n\n")
+	b.WriteString(besideHead + "\n\n")
 	b.WriteString("The same work on the same engine, by its own command and through Trainyard's HTTP API, in turn: the same image, the same resources, eight submitting\n" +
-		"at once. The last column but one is Trainyard's time as a part of the engine's own: up to 1.10 is what is aimed at.\n\n")
+		"at once. The last column but one is Trainyard's time as a part of the engine's own: up to 1.10 is what is aimed at. Measured on " + time.Now().Format(time.DateOnly) + ".\n\n")
 	for _, e := range engines() {
 		fmt.Fprintf(&b, "- %s by itself: %s.\n", e.name, e.plain)
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"log"
 	"os"
 	"os/signal"
@@ -29,7 +30,7 @@ func main() {
 	jobs := flag.Int("jobs", 1000, "jobs of `true` in the throughput run")
 	starts := flag.Int("starts", 200, "jobs in the latency run")
 	folder := flag.String("engines", "", "folder of the scripts that start engines, such as test/engines (default: only engines that variables lead to)")
-	only := flag.String("only", "", "docker, slurm or kube: measure beside this engine and nothing else; serving, or starts, gateway or idle of it: only that")
+	only := flag.String("only", "", "engines: measure beside the engines, and leave the rest of -out as it is; docker, slurm or kube: beside this one; serving, or starts, gateway or idle of it: only that")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	ctx, cancel := context.WithTimeout(ctx, 40*time.Minute) // an engine may have to be built first
@@ -71,8 +72,19 @@ func run(ctx context.Context, binary, out, folder, only string, jobs, starts int
 		fmt.Print(text)
 		return failed
 	}
+	if only == onlyEngines { // the page's last part
+		page, err := os.ReadFile(out)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return errors.Join(err, failed)
+		}
+		before, _, _ := strings.Cut(string(page), besideHead)
+		text = before + text
+	}
 	return errors.Join(os.WriteFile(out, []byte(text), 0o644), failed)
 }
+
+// onlyEngines measures beside all engines, and nothing else.
+const onlyEngines = "engines"
 
 // alone measures Trainyard by itself.
 func alone(ctx context.Context, binary string, jobs, starts int) ([]row, error) {

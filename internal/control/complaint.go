@@ -3,6 +3,7 @@ package control
 import (
 	"regexp"
 	"strings"
+	"unicode/utf8"
 )
 
 // complaints are the last lines of what ends a replica: a Python exception, or a sentence of what starts the model's server.
@@ -31,16 +32,29 @@ func complaint(log string) string {
 // wide are the long runs of one character that tables have.
 var wide = regexp.MustCompile(` {9,}|-{9,}`)
 
-// squeeze makes tables narrower, for the end of a log to hold more than those that Triton prints last, and returns at most so many bytes of
-// whole lines at the end.
+// lastWords are what the end of a log complains of, and so much of that end as goes into a reason. The complaint may stand before that.
+func lastWords(log string) (said, end string) { return complaint(log), squeeze(log, replicaTail) }
+
+// squeeze makes tables narrower, for the end of a log to hold more than those that Triton prints last, and returns at most so many bytes at
+// the end, of whole lines as far as wholeLines has that.
 func squeeze(text string, most int) string {
 	text = wide.ReplaceAllStringFunc(text, func(run string) string { return run[:3] })
 	if len(text) <= most {
 		return text
 	}
-	text = text[len(text)-most:]
-	if _, whole, ok := strings.Cut(text, "\n"); ok {
-		text = whole
+	return strings.ToValidUTF8(wholeLines(text[len(text)-most:]), "\uFFFD")
+}
+
+// wholeLines drops the first line of a text that was cut off in the middle of that. A line that is most of the text stays as it is: without
+// it little would be left, or nothing.
+func wholeLines(text string) string {
+	if i := strings.IndexByte(text, '\n'); i >= 0 && i < len(text)/2 {
+		return text[i+1:]
 	}
-	return strings.ToValidUTF8(text, "\uFFFD")
+	for i := 0; i < len(text) && i < utf8.UTFMax; i++ {
+		if utf8.RuneStart(text[i]) {
+			return text[i:]
+		}
+	}
+	return text
 }

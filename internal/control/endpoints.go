@@ -68,7 +68,7 @@ func (c *Control) PutEndpoint(ctx context.Context, who trainyard.User, in *train
 	}
 	c.served.keepEndpoint(&e)
 	c.routesChanged()
-	return c.presentEndpoint(&e), created, nil
+	return c.presentEndpoint(&e, c.served.deploymentsOf(e.Name)), created, nil
 }
 
 // admitEndpoint checks what does not depend on what is there.
@@ -146,7 +146,7 @@ func (c *Control) Endpoint(_ context.Context, scope trainyard.Scope, name string
 	if e == nil || e.Scope.Fold() != scope.Fold() {
 		return nil, noEndpoint(scope, name)
 	}
-	return c.presentEndpoint(e), nil
+	return c.presentEndpoint(e, c.served.deploymentsOf(e.Name)), nil
 }
 
 func noEndpoint(scope trainyard.Scope, name string) error {
@@ -156,9 +156,10 @@ func noEndpoint(scope trainyard.Scope, name string) error {
 // Endpoints lists a workspace's endpoints by name.
 func (c *Control) Endpoints(_ context.Context, scope trainyard.Scope) ([]*trainyard.OnlineEndpoint, error) {
 	var out []*trainyard.OnlineEndpoint
+	of := c.served.deploymentsByEndpoint()
 	for _, e := range c.served.allEndpoints() {
 		if e.Scope.Fold() == scope.Fold() {
-			out = append(out, c.presentEndpoint(e))
+			out = append(out, c.presentEndpoint(e, of[strings.ToLower(e.Name)]))
 		}
 	}
 	return out, nil

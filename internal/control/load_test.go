@@ -193,6 +193,10 @@ func TestGPUsThatDoNotTellAreSaidWithTheReason(t *testing.T) {
 	if got := tell(nil); got != want {
 		t.Errorf("it says\n%s, want\n%s", got, want)
 	}
+	c.noteLoads([]trainyard.TaskLoad{{ID: trainyard.MakeTaskID(job, 1, 0), CPU: 10}}) // as an agent of an older version
+	if _, why, _ := c.replicasWanted(key, 2); !strings.Contains(why.Message, "where they run (its node's agent is of an older version, ") {
+		t.Errorf("of an agent that gives no reason: %s", why.Message)
+	}
 	half := 50.0
 	if got := tell(&half); !strings.HasPrefix(got, "NotMeasured: of its 2 instances that are ready 1 did not tell what they use of gpu where they run, so") {
 		t.Errorf("of one that tells and one that does not: %s", got)

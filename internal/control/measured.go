@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -108,11 +109,14 @@ func (w *loadWindow) used(metric string, target float64) (sum float64, tell int,
 		case l.GPU != nil:
 			sum, tell = sum+*l.GPU, tell+1
 		default:
-			silent, why = silent+max(target, w.lastGPU[id]), l.GPUWhy
+			silent, why = silent+max(target, w.lastGPU[id]), cmp.Or(l.GPUWhy, olderAgent)
 		}
 	}
 	return sum, tell, silent, why
 }
+
+// olderAgent is why nothing is known of a GPU where no reason is told: an agent of today tells one.
+const olderAgent = "its node's agent is of an older version, which does not tell of a GPU that is idle"
 
 // held is a load in which replicas of which nothing is known are no reason to take any away, nor to add any: where those that tell would do
 // with fewer, what the silent ones count for is added. That nobody asks for anything is still a reason to go to none.

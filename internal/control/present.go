@@ -2,16 +2,17 @@ package control
 
 import (
 	"cmp"
+	"strings"
 
 	"github.com/trainyard/trainyard"
 )
 
-// presentEndpoint fills in what follows from where the gateway is.
-func (c *Control) presentEndpoint(e *trainyard.OnlineEndpoint) *trainyard.OnlineEndpoint {
+// presentEndpoint fills in what follows from where the gateway is and from the endpoint's deployments.
+func (c *Control) presentEndpoint(e *trainyard.OnlineEndpoint, of []*trainyard.OnlineDeployment) *trainyard.OnlineEndpoint {
 	out := *e
 	base := c.Gateway() + "/endpoints/" + e.Name
 	out.Spec.ScoringURI, out.Spec.SwaggerURI, out.Spec.ProvisioningState = base+"/score", base+"/swagger.json", "Succeeded"
-	if c.bare(e) {
+	if isBare(e, of) {
 		out.Spec.ScoringURI = base + "/"
 	}
 	if e.Deleting {
@@ -20,12 +21,12 @@ func (c *Control) presentEndpoint(e *trainyard.OnlineEndpoint) *trainyard.Online
 	return &out
 }
 
-// bare says whether clients add paths of their own to an endpoint's address, because every deployment that gets its traffic wants that; where
+// isBare says whether clients add paths of their own to an endpoint's address, because every deployment that gets its traffic wants that; where
 // none gets any, every deployment.
-func (c *Control) bare(e *trainyard.OnlineEndpoint) bool {
+func isBare(e *trainyard.OnlineEndpoint, of []*trainyard.OnlineDeployment) bool {
 	some := trafficSum(e) > 0
-	bare := false
-	for _, d := range c.served.deploymentsOf(e.Name) {
+	all := false
+	for _, d := range of {
 		plan := cmp.Or(d.Status.Live, d.Status.Next)
 		if plan == nil || plan.Plan.Serve == nil || some && e.Spec.Traffic[d.Name] == 0 {
 			continue
@@ -33,9 +34,21 @@ func (c *Control) bare(e *trainyard.OnlineEndpoint) bool {
 		if !plan.Plan.Serve.Bare {
 			return false
 		}
-		bare = true
+		all = true
 	}
-	return bare
+	return all
+}
+
+// deploymentsByEndpoint are all deployments by the name of their endpoint in lower case, for those who want more than one endpoint's.
+func (s *served) deploymentsByEndpoint() map[string][]*trainyard.OnlineDeployment {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make(map[string][]*trainyard.OnlineDeployment, len(s.endpoints))
+	for _, d := range s.deployments {
+		name := strings.ToLower(d.d.Endpoint)
+		out[name] = append(out[name], d.d)
+	}
+	return out
 }
 
 func trafficSum(e *trainyard.OnlineEndpoint) (sum int) {

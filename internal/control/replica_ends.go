@@ -95,9 +95,9 @@ func (k *keeper) late() error {
 // ready ends the change: what served before serves on.
 func (k *keeper) lost(r *replica, class trainyard.Class, why string) error {
 	tail := ""
-	if text := squeeze(k.c.replicaTail(k.ctx, r.job, replicaWide), replicaTail); text != "" && !r.serving.Was {
-		tail = "\nThe end of its log:\n" + text
-		if said := complaint(text); said != "" {
+	if said, end := lastWords(k.c.replicaTail(k.ctx, r.job, replicaWide)); end != "" && !r.serving.Was {
+		tail = "\nThe end of its log:\n" + end
+		if said != "" {
 			why += ": " + said
 		}
 	}

@@ -1,7 +1,6 @@
 package control
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -12,7 +11,7 @@ import (
 	"github.com/trainyard/trainyard"
 )
 
-// replicaTail is the end of a replica's log, at most so many bytes of whole lines; "" if there is none.
+// replicaTail is the end of a replica's log, at most so many bytes, of whole lines as far as wholeLines has that; "" if there is none.
 func (c *Control) replicaTail(ctx context.Context, j *trainyard.Job, most int64) string {
 	files, err := c.Output.Files(ctx, j.Scope, j.Name)
 	if err != nil {
@@ -31,12 +30,11 @@ func (c *Control) replicaTail(ctx context.Context, j *trainyard.Job, most int64)
 		if err != nil {
 			return ""
 		}
+		text := string(data)
 		if f.Size > most {
-			if i := bytes.IndexByte(data, '\n'); i >= 0 {
-				data = data[i+1:]
-			}
+			text = wholeLines(text)
 		}
-		return strings.TrimSpace(strings.ToValidUTF8(string(data), "\uFFFD"))
+		return strings.TrimSpace(strings.ToValidUTF8(text, "\uFFFD"))
 	}
 	return ""
 }

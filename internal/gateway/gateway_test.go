@@ -58,6 +58,25 @@ func TestScoreStandsForTheDeploymentsScoringPath(t *testing.T) {
 	}
 }
 
+func TestAScoringPathCannotEndItsLine(t *testing.T) {
+	model := replica(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, r.RequestURI+" "+r.Header.Get("X"))
+	})
+	for path, want := range map[string]string{
+		"/v2/models/a HTTP/1.1\r\nX: 1\r\n\r\n": "/v2/models/a%20HTTP/1.1%0D%0AX:%201%0D%0A%0D%0A ",
+		"/v2/models/Käse\x7f":                   "/v2/models/K%C3%A4se%7F ",
+	} {
+		d := deployment("blue", address(model))
+		d.Scoring = path
+		r := run(t, newSource(endpoint(d)))
+		for range 2 { // the second on the same connection
+			if res := r.ask(r.request("GET", "/endpoints/iris/score", "")); res.StatusCode != 200 || res.text != want {
+				t.Errorf("%q reached the model as %d %q, want %q", path, res.StatusCode, res.text, want)
+			}
+		}
+	}
+}
+
 func TestWhoMayAskWhatAndWhatTheyAreTold(t *testing.T) {
 	model := replica(t, func(w http.ResponseWriter, r *http.Request) {
 		if s := r.URL.Query().Get("status"); s != "" {

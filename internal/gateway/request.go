@@ -115,7 +115,7 @@ func appendTarget(to, rest []byte, route *trainyard.DeploymentRoute) []byte {
 	}
 	switch {
 	case route.Scoring != "" && string(path) == "/score":
-		to = append(to, route.Scoring...)
+		to = appendEscaped(to, route.Scoring)
 		if len(query) > 0 && bytes.IndexByte([]byte(route.Scoring), '?') >= 0 {
 			to = append(to, '&')
 			query = query[1:]
@@ -126,6 +126,19 @@ func appendTarget(to, rest []byte, route *trainyard.DeploymentRoute) []byte {
 		to = append(to, path...)
 	}
 	return append(to, query...)
+}
+
+// appendEscaped writes a path with %XX for what cannot stand in a request line: whatever a deployment calls its paths, that line is one.
+func appendEscaped(to []byte, path string) []byte {
+	const hexDigits = "0123456789ABCDEF"
+	for i := range len(path) {
+		if c := path[i]; targetByte[c] {
+			to = append(to, c)
+		} else {
+			to = append(to, '%', hexDigits[c>>4], hexDigits[c&15])
+		}
+	}
+	return to
 }
 
 // readSmall reads a small body behind the head in c.up. true: all of the request is there now.

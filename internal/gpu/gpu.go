@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 )
 
 // Program is what tells of GPUs. NVIDIA's driver brings it, and NVIDIA's container runtime puts it into containers.
@@ -23,6 +24,9 @@ func Query() []string {
 	return []string{"--query-gpu=index,uuid,utilization.gpu", "--format=csv,noheader,nounits"}
 }
 
+// mostGPUs is more than a computer has; what an image calls nvidia-smi may tell of any number.
+const mostGPUs = 256
+
 // GPU is one GPU as nvidia-smi tells of it.
 type GPU struct {
 	Index string // its number here: "0"
@@ -38,11 +42,12 @@ func Parse(out string) []GPU {
 		if len(f) != 3 {
 			continue
 		}
-		g := GPU{Index: strings.TrimSpace(f[0]), UUID: strings.TrimSpace(f[1]), Busy: -1}
-		if _, err := strconv.Atoi(g.Index); err != nil {
+		number, err := strconv.Atoi(strings.TrimSpace(f[0]))
+		if err != nil || number < 0 || len(all) == mostGPUs {
 			continue
 		}
-		if n, err := strconv.Atoi(strings.TrimSpace(f[2])); err == nil && n >= 0 { // "[N/A]" where it is divided (MIG) or lost
+		g := GPU{Index: strconv.Itoa(number), UUID: strings.TrimSpace(f[1]), Busy: -1}
+		if n, err := strconv.Atoi(strings.TrimSpace(f[2])); err == nil && n >= 0 && n <= 100 { // "[N/A]" where it is divided (MIG) or lost
 			g.Busy = n
 		}
 		all = append(all, g)
@@ -50,8 +55,37 @@ func Parse(out string) []GPU {
 	return all
 }
 
+// Clean is the beginning of words of a program that is not ours, in one line and fit to be shown: valid, and without control characters.
+func Clean(words string, most int) string {
+	words = strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return ' '
+	}, strings.ToValidUTF8(words, ""))
+	words = strings.Join(strings.Fields(words), " ")
+	return strings.ToValidUTF8(words[:min(len(words), most)], "")
+}
+
+// Value is which GPUs VisibleVariable names, for Visible: where it is set and empty CUDA sees none.
+func Value(value string, set bool) string {
+	if set && value == "" {
+		return None
+	}
+	return value
+}
+
+// Fit is how many GPUs a task gets that needs n: as many as there are, with a note, where its node's size has that many and is larger than
+// the computer.
+func Fit(n, size, have int) (gets int, note string) {
+	if have == 0 || n <= have || n > size {
+		return n, ""
+	}
+	return have, fmt.Sprintf("it needs %d GPUs and has %d: its node's size has more than this computer", n, have)
+}
+
 // Visible are those of all that VisibleVariable names, as CUDA reads it: numbers or beginnings of UUIDs, of which the first that is not
-// there ends the list. "" names all.
+// there ends the list. A slice of one (MIG-…) counts as one that does not tell how busy it is. "" names all.
 func Visible(all []GPU, value string) []GPU {
 	if value == "" {
 		return all
@@ -59,6 +93,10 @@ func Visible(all []GPU, value string) []GPU {
 	var out []GPU
 	for name := range strings.SplitSeq(value, ",") {
 		name = strings.TrimSpace(name)
+		if strings.HasPrefix(name, "MIG-") && len(all) > 0 {
+			out = append(out, GPU{Index: name, UUID: name, Busy: -1})
+			continue
+		}
 		i := slices.IndexFunc(all, func(g GPU) bool {
 			return g.Index == name || strings.HasPrefix(name, "GPU-") && strings.HasPrefix(g.UUID, name)
 		})

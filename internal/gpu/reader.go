@@ -1,6 +1,7 @@
 package gpu
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,28 +10,32 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/trainyard/trainyard"
 )
 
 const (
 	readAgain  = 2 * time.Second  // between two readings
 	stale      = 10 * time.Second // a reading that is older says nothing any more
-	patience   = 5 * time.Second  // for nvidia-smi: where nothing keeps the driver awake it wakes it first
-	firstWait  = 2 * time.Second  // for the first answer
+	patience   = 30 * time.Second // for nvidia-smi: where nothing keeps the driver awake it wakes it first, one GPU after the other
 	countAgain = time.Minute      // until a computer that told of no GPU is asked again
 	lastWait   = time.Second      // for an nvidia-smi that was killed, which in a broken driver nothing ends
 )
 
 // Reader asks this computer's nvidia-smi, one at a time, and shares what it said. Nobody waits for one that hangs. The zero value is ready.
 type Reader struct {
-	mu   sync.Mutex
-	runs chan struct{} // not nil: one is asked; closed when it has ended
-	kill context.CancelFunc
-	said bool      // there was an answer, if only that there is none
-	late bool      // the first answer was waited for in vain
-	at   time.Time // when the last answer was asked for
-	all  []GPU     // of the last good answer
-	good time.Time // when that was asked for
-	err  error     // of the last answer
+	Again time.Duration // between two readings; 0: two seconds
+
+	mu    sync.Mutex
+	runs  chan struct{} // not nil: one is asked; closed when it has ended
+	kill  context.CancelFunc
+	said  bool      // one that was asked has ended
+	known bool      // it said which GPUs there are, if only that there is none
+	late  bool      // the first answer was waited for in vain
+	at    time.Time // when the last answer was asked for
+	all   []GPU     // of the last good answer
+	good  time.Time // when that was asked for
+	err   error     // of the last answer
 }
 
 // ask begins to ask unless somebody does or did so within the given time. The caller holds r.mu.
@@ -40,7 +45,7 @@ func (r *Reader) ask(within time.Duration) {
 	}
 	path, err := exec.LookPath(Program)
 	if err != nil {
-		r.said, r.at, r.err = true, time.Now(), fmt.Errorf("there is no %s", Program)
+		r.said, r.known, r.at, r.err = true, true, time.Now(), fmt.Errorf("there is no %s", Program)
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -58,6 +63,7 @@ func (r *Reader) read(ctx context.Context, path string, at time.Time) {
 	r.kill()
 	close(r.runs)
 	r.runs, r.said, r.at, r.err = nil, true, at, nil
+	r.known = r.known || !late && cmd.ProcessState.ExitCode() >= 0
 	switch all := Parse(string(out)); {
 	case late:
 		r.err = fmt.Errorf("%s did not answer within %s", Program, patience)
@@ -71,13 +77,20 @@ func (r *Reader) read(ctx context.Context, path string, at time.Time) {
 // FirstLine is what Program says of itself where it fails: it does so on its standard output.
 func FirstLine(out string) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(out), "\n")
-	return line[:min(len(line), 200)]
+	return Clean(line, 200)
 }
 
-// List are the GPUs that this process may use: all, or those that its own VisibleVariable names. It waits a moment for the first answer.
-func (r *Reader) List(ctx context.Context) []GPU {
+// again is how soon a reading follows another.
+func (r *Reader) again() time.Duration { return cmp.Or(r.Again, readAgain) }
+
+// List are the GPUs that this process may use: all, or those that its own VisibleVariable names. It waits for the first answer, once. While
+// there was none it is not known whether there are any: that is an error with CodeBusy.
+func (r *Reader) List(ctx context.Context) ([]GPU, error) {
 	r.mu.Lock()
-	if len(r.all) == 0 {
+	switch {
+	case !r.known:
+		r.ask(r.again())
+	case len(r.all) == 0:
 		r.ask(countAgain)
 	}
 	first := r.runs
@@ -90,14 +103,17 @@ func (r *Reader) List(ctx context.Context) []GPU {
 		select {
 		case <-first:
 		case <-ctx.Done():
-		case <-time.After(firstWait):
+		case <-time.After(patience + lastWait):
 			late = true
 		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.late = r.late || late
-	return Visible(r.all, os.Getenv(VisibleVariable))
+	if !r.known {
+		return nil, trainyard.Errorf(trainyard.CodeBusy, "which GPUs this computer has is not known yet: %s has not answered", Program)
+	}
+	return Visible(r.all, Value(os.LookupEnv(VisibleVariable))), nil
 }
 
 // Use is how busy the GPUs are that visible names (see Visible), in percent, as they were last read. It never waits: a reading goes on
@@ -105,7 +121,7 @@ func (r *Reader) List(ctx context.Context) []GPU {
 func (r *Reader) Use(visible string) (percent *float64, why string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.ask(readAgain)
+	r.ask(r.again())
 	switch {
 	case r.said && r.err != nil:
 		return nil, r.err.Error()

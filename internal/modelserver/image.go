@@ -59,6 +59,10 @@ func take(v *trainyard.Serve, in *Routes) error {
 		if r.route.Port < 0 || r.route.Port > 65535 {
 			return trainyard.Invalid("inference_config.%s.port is %d, want 1 to 65535", r.name, r.route.Port)
 		}
+		if i := strings.IndexFunc(r.route.Path, func(c rune) bool { return c <= ' ' || c == 0x7f }); i >= 0 {
+			return trainyard.Invalid("inference_config.%s.path is %q, which has the character %q that no request's path can have: write it with a percent sign, as a space is %%20",
+				r.name, r.route.Path, r.route.Path[i])
+		}
 		if r.route.Path != "" {
 			*r.to = "/" + strings.TrimLeft(r.route.Path, "/")
 		}

@@ -156,6 +156,16 @@ func TestRefusals(t *testing.T) {
 		{"two ports", ask(func(r *Request) {
 			r.ScoringScript, r.Contained, r.Environment, r.InferenceRoutes = "", true, env("ts", ""), &Routes{Scoring: &Route{"/p", 8080}, Liveness: &Route{"/l", 8081}}
 		}), "liveness_route has port 8081 and scoring_route has port 8080"},
+		{"a path with a space", ask(func(r *Request) {
+			r.ScoringScript, r.Contained, r.Environment, r.InferenceRoutes = "", true, env("ts", ""), &Routes{Scoring: &Route{"/my model", 8080}}
+		}), `inference_config.scoring_route.path is "/my model", which has the character ' '`},
+		{"a path that ends its line", ask(func(r *Request) {
+			r.ScoringScript, r.Contained, r.Environment, r.InferenceRoutes = "", true, env("ts", ""), &Routes{Readiness: &Route{"/a\r\nX:1", 8080}}
+		}), `inference_config.readiness_route.path is "/a\r\nX:1", which has the character '\r'`},
+		{"a path of Triton with a byte that is no letter", ask(func(r *Request) {
+			r.ScoringScript, r.ModelType, r.Contained, r.Environment, r.ModelFiles = "", tritonModel, true, env("any", ""), []string{"a/config.pbtxt"}
+			r.InferenceRoutes = &Routes{Liveness: &Route{Path: "/\x7f"}}
+		}), `inference_config.liveness_route.path is "/\x7f", which has the character '\x7f'`},
 		{"mounted nowhere", ask(func(r *Request) {
 			r.ScoringScript, r.Contained, r.Environment, r.ModelMountPath = "", true, env("ts", ""), "models"
 		}), "model_mount_path"},

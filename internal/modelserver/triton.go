@@ -50,6 +50,10 @@ func (p *Plan) triton(r Request) error {
 	v := &p.Serve
 	v.Scoring, v.Liveness.Path, v.Readiness.Path, v.Bare = "/", "/v2/health/live", "/v2/health/ready", true
 	if len(repo.models) == 1 {
+		if strings.ContainsFunc(repo.models[0], func(c rune) bool { return c <= ' ' || c > '~' || c == '?' || c == '#' }) {
+			return trainyard.Invalid("the model %s has %q in it, a name that no request's path can have, and Triton reads no percent signs there: call that folder by ASCII letters, "+
+				"digits, '-', '_' and '.'", r.ModelName, repo.models[0])
+		}
 		v.Scoring = "/v2/models/" + repo.models[0] + "/infer"
 	}
 	if err := take(v, withoutPorts(r.InferenceRoutes)); err != nil {
@@ -83,6 +87,7 @@ func tritonCommand(r Request, repo repository, drain int) string {
 	dir := `"$AZUREML_MODEL_DIR"`
 	if repo.dir != "" {
 		dir += "/" + quote(repo.dir)
+		fmt.Fprintf(&b, "[ -L \"$root\" ] || rm -rf %s/.[!.]* %s/%s\n", dir, dir, leftovers) // which Triton would take for models
 	}
 	for _, name := range repo.bare {
 		fmt.Fprintf(&b, "[ -L \"$root\" ] || mkdir -p %s/%s/1\n", dir, quote(name))
@@ -128,28 +133,39 @@ func repositoryOf(root string, files []string) repository {
 	return repo
 }
 
-// children are the files of each folder.
+// leftovers is the folder that archives made on a Mac have beside what was put into them.
+const leftovers = "__MACOSX"
+
+// children are the files of each folder, without those that editors and archives leave behind.
 func children(files []string) map[string][]string {
 	out := map[string][]string{}
 	for _, f := range files {
-		if name, rest, ok := strings.Cut(f, "/"); ok {
+		if name, rest, ok := strings.Cut(f, "/"); ok && !strings.HasPrefix(name, ".") && name != leftovers {
 			out[name] = append(out[name], rest)
 		}
 	}
 	return out
 }
 
-// oneModel says whether files are those of one model: a config.pbtxt, or a version that is not itself a model with a number for a name.
+// oneModel says whether files are those of one model: a config.pbtxt, or a version that is not itself a model with a number for a name. A
+// number beside a model, with nothing in it that a backend would load, is no version.
 func oneModel(files []string) bool {
 	if slices.Contains(files, "config.pbtxt") {
 		return true
 	}
+	version, others := false, false
 	for name, below := range children(files) {
-		if isVersion(name) && !slices.Contains(below, "config.pbtxt") && !versioned(below) {
+		switch {
+		case !isVersion(name):
+			others = others || oneModel(below)
+		case slices.Contains(below, "config.pbtxt") || versioned(below):
+		case slices.ContainsFunc(below, func(f string) bool { return strings.HasPrefix(f, "model.") }):
 			return true
+		default:
+			version = true
 		}
 	}
-	return false
+	return version && !others
 }
 
 // versioned says whether there is a folder of a version.

@@ -14,7 +14,7 @@ import (
 // the suite of every kind of serving.
 func TestTritonCommand(t *testing.T) {
 	dir := t.TempDir()
-	for _, f := range []string{"both/config.pbtxt", "halves/config.pbtxt", "halves/1/model.py"} {
+	for _, f := range []string{"both/config.pbtxt", "halves/config.pbtxt", "halves/1/model.py", ".ipynb_checkpoints/config.pbtxt", "__MACOSX/halves/x"} {
 		path := filepath.Join(dir, "input", f)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
@@ -45,7 +45,8 @@ func TestTritonCommand(t *testing.T) {
 	}
 	for range 2 { // as a replica that is started again
 		out, err := run(filepath.Join(dir, "bin") + ":" + os.Getenv("PATH"))
-		if err != nil || !strings.Contains(out, "--http-port=4321\n") || !strings.HasSuffix(out, "./both\n./both/1\n./both/config.pbtxt\n./halves\n./halves/1\n./halves/1/model.py\n./halves/config.pbtxt\n") {
+		if err != nil || strings.Contains(out, "ipynb") || strings.Contains(out, "MACOSX") || !strings.Contains(out, "--http-port=4321\n") ||
+			!strings.HasSuffix(out, "./both\n./both/1\n./both/config.pbtxt\n./halves\n./halves/1\n./halves/1/model.py\n./halves/config.pbtxt\n") {
 			t.Errorf("%v: %s", err, out)
 		}
 	}

@@ -16,7 +16,11 @@ func (d *Driver) lend(ctx context.Context, name string, r *record, n int) error 
 	if n == 0 || len(r.GPUs) > 0 {
 		return nil
 	}
-	all := gpu.Names(d.gpus.List(ctx))
+	there, err := d.gpus.List(ctx)
+	if err != nil {
+		return err
+	}
+	all := gpu.Names(there)
 	if len(all) == 0 {
 		return nil
 	}

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"strings"
@@ -53,5 +54,26 @@ func TestEachMachineHasItsOwnGPUs(t *testing.T) {
 	grow(t, d, next, many)
 	if a, b := l.sees(t, next.ID), l.sees(t, many.ID); a != "1" || len(strings.Split(b, ",")) != 3 {
 		t.Errorf("the next see %q and %q", a, b)
+	}
+}
+
+// A machine is not made to see all GPUs because nvidia-smi was late.
+func TestAMachineWaitsUntilItIsKnownWhichGPUsThereAre(t *testing.T) {
+	smi := gputest.Here(t)
+	smi.Set("0", "0")
+	smi.Hang()
+	l := newLocation(t)
+	d := l.open(t)
+	s := spec(t, "a", "Lab")
+	s.Size.GPUs = 1
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := d.grow(gone, s); trainyard.CodeOf(err) != trainyard.CodeBusy {
+		t.Errorf("before nvidia-smi answers: %v", err)
+	}
+	smi.Wake()
+	grow(t, d, s)
+	if got := l.sees(t, s.ID); got != "0" {
+		t.Errorf("it sees %q", got)
 	}
 }

@@ -38,13 +38,13 @@ func Here(t testing.TB) *StandIn {
 // Path is PATH with the program first.
 func (s *StandIn) Path() string { return s.Dir + string(os.PathListSeparator) + os.Getenv("PATH") }
 
-// Script is the program, in the language of /bin/sh. It prints the file, notes in FILE.asked that it was asked, and never ends while there is
-// a FILE.hangs. It knows the one question that is put to it.
+// Script is the program, in the language of /bin/sh. It prints the file, notes in FILE.asked that it was asked, and does not end while there
+// is a FILE.hangs. It knows the one question that is put to it.
 func Script(file string) string {
 	return fmt.Sprintf(`#!/bin/sh
 [ "$*" = %q ] || { echo "unknown: $*"; exit 6; }
 echo $$ >>%[2]s.asked
-[ ! -e %[2]s.hangs ] || exec sleep 600
+while [ -e %[2]s.hangs ]; do sleep 0.1; done
 [ -e %[2]s ] || { echo "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver."; exit 9; }
 cat %[2]s
 `, strings.Join(gpu.Query(), " "), file)
@@ -76,10 +76,18 @@ func (s *StandIn) Break() {
 	}
 }
 
-// Hang has the program never end from now on.
+// Hang has the program not end from now on.
 func (s *StandIn) Hang() {
 	s.t.Helper()
 	s.write("gpus.hangs", "", 0o644)
+}
+
+// Wake has it go on.
+func (s *StandIn) Wake() {
+	s.t.Helper()
+	if err := os.Remove(s.file() + ".hangs"); err != nil {
+		s.t.Fatal(err)
+	}
 }
 
 // Asked are the processes in which it was asked, one a line.

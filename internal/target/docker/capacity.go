@@ -22,6 +22,7 @@ func (d *Driver) Capacity(ctx context.Context) (trainyard.Resources, error) {
 	if r.Slots == 0 {
 		r.Slots = max(4, info.NCPU)
 	}
-	r.GPUs = len(d.nodeGPUs(ctx))
+	all, _ := d.nodeGPUs(ctx) // a node whose nvidia-smi never answers joins without
+	r.GPUs = len(all)
 	return r, nil
 }

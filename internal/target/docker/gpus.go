@@ -2,35 +2,45 @@ package docker
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
 
 	"github.com/trainyard/trainyard"
 	"github.com/trainyard/trainyard/internal/gpu"
 )
 
 // nodeGPUs are the GPUs that tasks may have here.
-func (d *Driver) nodeGPUs(ctx context.Context) []gpu.GPU {
-	all, limit := d.gpus.List(ctx), d.env.Limit.GPUs
+func (d *Driver) nodeGPUs(ctx context.Context) ([]gpu.GPU, error) {
+	all, err := d.gpus.List(ctx)
+	limit := d.env.Limit.GPUs
 	switch {
+	case err != nil:
+		return nil, err
 	case limit > 0 && len(all) == 0:
-		return gpu.Numbered(limit)
+		return gpu.Numbered(limit), nil
 	case limit > 0:
-		return all[:min(limit, len(all))]
+		return all[:min(limit, len(all))], nil
 	}
-	return all
+	return all, nil
 }
 
-// giveGPUs chooses a task's GPUs: as many as it asks for, for itself alone, or all that nobody has for himself where it asks for none, as
-// processes see them. The caller holds gpuMu until the container is made.
+// giveGPUs chooses a task's GPUs: as many as it asks for, which no other container that asked has, or all that none asked for where it asks
+// for none, as processes see them. The caller holds gpuMu until the container is made.
 func (d *Driver) giveGPUs(ctx context.Context, p *plan) error {
-	nodes := d.nodeGPUs(ctx)
+	nodes, err := d.nodeGPUs(ctx)
 	switch {
+	case p.gpus > 0 && err != nil:
+		return err
 	case p.gpus > 0:
-	case slices.Contains(p.config.Env, gpu.VisibleVariable+"="+gpu.None): // it wants none
+	case slices.ContainsFunc(p.config.Env, wantsNone):
+		return nil
+	case err != nil:
+		p.note("it has no GPU: %v", err)
 		return nil
 	case len(nodes) == 0:
 		return nil
@@ -43,11 +53,15 @@ func (d *Driver) giveGPUs(ctx context.Context, p *plan) error {
 		return err
 	}
 	free := gpu.Free(nodes, taken)
-	if len(free) < p.gpus {
-		return trainyard.Conflict("it needs %d GPUs, and %d of this node's %d are free", p.gpus, len(free), len(nodes))
+	n, fewer := gpu.Fit(p.gpus, d.env.Limit.GPUs, len(nodes))
+	if len(free) < n {
+		return trainyard.Conflict("it needs %d GPUs, and %d of this node's %d are free", n, len(free), len(nodes))
+	}
+	if fewer != "" {
+		p.note("%s", fewer)
 	}
 	if p.gpus > 0 {
-		free = free[:p.gpus]
+		free = free[:n]
 		p.config.Labels[labelGPUs] = strings.Join(free, ",")
 	}
 	if p.rec.GPUs = free; len(free) > 0 {
@@ -56,7 +70,13 @@ func (d *Driver) giveGPUs(ctx context.Context, p *plan) error {
 	return nil
 }
 
-// takenGPUs are the numbers of GPUs that containers of ours have for themselves.
+// wantsNone says whether a variable hides all GPUs from CUDA.
+func wantsNone(kv string) bool {
+	name, value, _ := strings.Cut(kv, "=")
+	return name == gpu.VisibleVariable && gpu.Value(value, true) == gpu.None
+}
+
+// takenGPUs are the numbers of GPUs that containers of ours have asked for.
 func (d *Driver) takenGPUs(ctx context.Context) (map[string]bool, error) {
 	all, err := d.engine.list(ctx, d.env.Group, labelGPUs)
 	if err != nil {
@@ -80,16 +100,45 @@ const noToolkit = "it has no GPU: the node's Docker engine cannot give GPUs to c
 
 // noDriver says whether the engine refused a container because it cannot give it GPUs.
 func noDriver(err error) bool {
-	return err != nil && strings.Contains(err.Error(), "could not select device driver")
+	if err == nil {
+		return false
+	}
+	text := err.Error()
+	return strings.Contains(text, "could not select device driver") || strings.Contains(text, "failed to discover GPU vendor from CDI")
 }
 
 func (d *Driver) givesNone() bool { return time.Now().Unix() < d.noGPUs.Load() }
 
-// without takes back GPUs that the task did not ask for, since the engine cannot give them.
-func (d *Driver) without(p *plan) {
-	d.noGPUs.Store(time.Now().Add(gpuAgain).Unix())
+// without takes back GPUs that the task did not ask for where the engine refused a container with them, and says whether to try again: what
+// it refuses may be the GPUs only, as for an image that needs a newer driver than the node's.
+func (d *Driver) without(ctx context.Context, e *task, p *plan, refused error) bool {
+	if refused == nil || p.gpus > 0 || len(p.rec.GPUs) == 0 || ctx.Err() != nil || client.IsErrConnectionFailed(refused) {
+		return false
+	}
+	if d.engine.remove(ctx, d.container(e), false) != nil { // it runs after all, or the engine is away
+		return false
+	}
+	if _, began := d.beganAt(e); began {
+		return false
+	}
+	if noDriver(refused) {
+		d.noGPUs.Store(time.Now().Add(gpuAgain).Unix())
+	}
 	p.host.DeviceRequests, p.rec.GPUs = nil, nil
-	p.note(noToolkit)
+	p.note("%s", noGPU(refused))
+	return true
+}
+
+// noGPU says why a task has no GPU though its node has some.
+func noGPU(refused error) string {
+	if noDriver(refused) {
+		return noToolkit
+	}
+	words := refused.Error()
+	if i := strings.Index(words, "nvidia-container-cli"); i >= 0 { // what stands before is of programs that called it
+		words = words[i:]
+	}
+	return fmt.Sprintf("it has no GPU: its container did not start with the node's GPUs (%s)", gpu.Clean(words, 300))
 }
 
 // gpuUse is how busy a task's GPUs are. The caller does not hold Driver.mu.

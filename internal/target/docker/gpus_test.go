@@ -5,10 +5,18 @@ package docker
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httputil"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -107,6 +115,109 @@ func TestAnEngineThatCannotGiveGPUsSaysSo(t *testing.T) {
 		start(t, d, task)
 		if o := ended(t, d, task.ID); logOf(t, d, task.ID) != "ran\n" || o.Note != noToolkit {
 			t.Errorf("a task that does not wrote %q, and its note is %q", logOf(t, d, task.ID), o.Note)
+		}
+	}
+}
+
+// An image that needs a newer driver than the node's is refused with GPUs; a task that did not ask for any runs without.
+func TestATaskThatAskedForNoGPUDoesNotFailOverOne(t *testing.T) {
+	c := needEngine(t)
+	gputest.Here(t).Set("80")
+	c.Host = refusesGPUs(t, c.Host, "failed to create task for container: error running prestart hook #0: exit status 1, stdout: , stderr: Auto-detected mode as 'legacy'\n"+
+		"nvidia-container-cli: requirement error: unsatisfied condition: cuda>=12.8, please update your driver")
+	d := open(t, c, t.TempDir(), trainyard.Resources{})
+	task := newTestTask(t, "echo ${NVIDIA_VISIBLE_DEVICES:-none}")
+	start(t, d, task)
+	const note = "it has no GPU: its container did not start with the node's GPUs (nvidia-container-cli: requirement error: unsatisfied condition: cuda>=12.8, please update your driver)"
+	if o := ended(t, d, task.ID); logOf(t, d, task.ID) != "none\n" || o.Note != note {
+		t.Errorf("it wrote %q, and its note is %q", logOf(t, d, task.ID), o.Note)
+	}
+	if d.givesNone() {
+		t.Error("other images are not tried with GPUs any more")
+	}
+	asks := newTestTask(t, "true")
+	asks.Resources.GPUs = 1
+	if err := d.Start(t.Context(), asks); err == nil || !strings.Contains(err.Error(), "cuda>=12.8") {
+		t.Errorf("one that asks for a GPU: %v", err)
+	}
+}
+
+// refusesGPUs is the address of an engine that does not start containers with GPUs.
+func refusesGPUs(t *testing.T, host, words string) string {
+	t.Helper()
+	ln, err := net.Listen("unix", filepath.Join(t.TempDir(), "engine.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var given sync.Map // names of containers that were made with some
+	way := &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", strings.TrimPrefix(host, "unix://"))
+	}}
+	engine := &httputil.ReverseProxy{FlushInterval: -1, Transport: way, Rewrite: func(r *httputil.ProxyRequest) { r.Out.URL.Scheme, r.Out.URL.Host = "http", "engine" }}
+	srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasSuffix(r.URL.Path, "/containers/create") {
+			body, _ := io.ReadAll(r.Body)
+			r.Body = io.NopCloser(bytes.NewReader(body))
+			given.Store(r.URL.Query().Get("name"), bytes.Contains(body, []byte(`"DeviceIDs":["`)))
+		}
+		if name, ok := strings.CutSuffix(r.URL.Path, "/start"); ok {
+			if some, _ := given.Load(path.Base(name)); some == true {
+				w.Header().Set("Content-Type", "application/json")
+				w.WriteHeader(http.StatusInternalServerError)
+				_ = json.NewEncoder(w).Encode(map[string]string{"message": words})
+				return
+			}
+		}
+		engine.ServeHTTP(w, r)
+	})}
+	go func() { _ = srv.Serve(ln) }()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := srv.Shutdown(ctx); err != nil {
+			t.Errorf("end the engine that refuses GPUs: %v", err)
+		}
+		way.CloseIdleConnections()
+	})
+	return "unix://" + ln.Addr().String()
+}
+
+func TestNewerEnginesSayOtherwiseThatTheyGiveNoGPUs(t *testing.T) {
+	err := errors.New("Error response from daemon: failed to discover GPU vendor from CDI: no known GPU vendor found")
+	p := plan{gpus: 1}
+	if !noDriver(err) || !strings.Contains(p.explain(err).Error(), "install the NVIDIA container toolkit on the node") {
+		t.Errorf("%v", p.explain(err))
+	}
+	if noDriver(errors.New("unsatisfied condition: cuda>=12.8")) {
+		t.Error("an image that needs a newer driver is taken for an engine without the toolkit")
+	}
+}
+
+func TestGPUsOfANodeThatAreNotKnownYet(t *testing.T) {
+	smi := gputest.Here(t)
+	smi.Hang()
+	d := &Driver{gpus: &gpu.Reader{}}
+	defer d.gpus.Close()
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := d.giveGPUs(gone, &plan{gpus: 1}); trainyard.CodeOf(err) != trainyard.CodeBusy {
+		t.Errorf("a task that asks for one: %v", err)
+	}
+	var p plan
+	if err := d.giveGPUs(gone, &p); err != nil || !strings.HasPrefix(p.rec.Note, "it has no GPU: which GPUs this computer has is not known yet") {
+		t.Errorf("one that does not: %v, its note is %q", err, p.rec.Note)
+	}
+}
+
+func TestATaskThatWantsNoGPUIsNotToldThatItHasNone(t *testing.T) {
+	gputest.Here(t)
+	d := &Driver{gpus: &gpu.Reader{}}
+	d.noGPUs.Store(1 << 60)
+	for _, value := range []string{"", gpu.None, "0"} {
+		p := plan{}
+		p.config.Env = []string{"A=", gpu.VisibleVariable + "=" + value}
+		if err := d.giveGPUs(t.Context(), &p); err != nil || (p.rec.Note == "") != (value != "0") {
+			t.Errorf("with %q: %v, its note is %q", value, err, p.rec.Note)
 		}
 	}
 }

@@ -87,20 +87,14 @@ func (d *Driver) begin(ctx context.Context, e *task, t trainyard.Task) error {
 		d.gpuMu.Lock()
 		defer d.gpuMu.Unlock()
 	}
+	note := plan.rec.Note
 	if err := d.giveGPUs(ctx, plan); err != nil {
 		return errors.Join(err, target.RemoveAll(d.path(e, "")))
 	}
-	if err := d.writeDown(e, plan, len(plan.rec.GPUs) > 0 || d.givesNone()); err != nil {
+	if err := d.writeDown(e, plan, len(plan.rec.GPUs) > 0 || plan.rec.Note != note); err != nil {
 		return errors.Join(err, target.RemoveAll(d.path(e, "")))
 	}
-	err = d.launch(ctx, e, plan)
-	if plan.gpus == 0 && len(plan.rec.GPUs) > 0 && noDriver(err) {
-		d.without(plan)
-		if err = d.writeDown(e, plan, true); err == nil {
-			err = d.launch(ctx, e, plan)
-		}
-	}
-	if err != nil {
+	if err := d.launch(ctx, e, plan); err != nil {
 		return d.undo(ctx, e, plan, err)
 	}
 	return nil
@@ -162,10 +156,25 @@ func (d *Driver) makeFolder(e *task, t trainyard.Task, p *plan) error {
 	return target.WriteJSON(d.path(e, taskFile), p.rec)
 }
 
-// launch makes the container and starts it.
+// launch makes the container, starts it, and waits until its command begins.
 func (d *Driver) launch(ctx context.Context, e *task, p *plan) error {
 	ctx, cancel := context.WithTimeout(ctx, workPatience)
 	defer cancel()
+	err := d.make(ctx, e, p)
+	if d.without(ctx, e, p, err) {
+		if err = d.writeDown(e, p, true); err == nil {
+			err = d.make(ctx, e, p)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	d.at("started")
+	return d.awaitBegin(ctx, e)
+}
+
+// make makes the container and starts it.
+func (d *Driver) make(ctx context.Context, e *task, p *plan) error {
 	name := d.container(e)
 	create := func() error {
 		_, err := d.engine.ContainerCreate(ctx, client.ContainerCreateOptions{Name: name, Config: &p.config, HostConfig: &p.host})
@@ -189,11 +198,8 @@ func (d *Driver) launch(ctx context.Context, e *task, p *plan) error {
 		return err
 	}
 	d.at("created")
-	if _, err := d.engine.ContainerStart(ctx, name, client.ContainerStartOptions{}); err != nil {
-		return err
-	}
-	d.at("started")
-	return d.awaitBegin(ctx, e)
+	_, err = d.engine.ContainerStart(ctx, name, client.ContainerStartOptions{})
+	return err
 }
 
 // awaitBegin waits until the command begins in a container that was started.

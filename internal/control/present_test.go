@@ -1,0 +1,70 @@
+package control
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/trainyard/trainyard"
+)
+
+// fillEndpoints puts endpoints of one deployment each where served has them, every other one bare.
+func fillEndpoints(c *Control, n int) {
+	scope := trainyard.DefaultScope()
+	for i := range n {
+		d := &trainyard.OnlineDeployment{Scope: scope, Endpoint: fmt.Sprintf("WINE-%d", i), Name: "blue"}
+		d.Status.Live = &trainyard.ReplicaPlan{Generation: 1}
+		d.Status.Live.Plan.Serve = &trainyard.Serve{Bare: i%2 == 0}
+		c.served.keepEndpoint(&trainyard.OnlineEndpoint{Scope: scope, Name: fmt.Sprintf("wine-%d", i)})
+		c.served.keepDeployment(d)
+	}
+}
+
+func TestAListHasEndpointsAsEachIsAlone(t *testing.T) {
+	c, scope := newControl(t), trainyard.DefaultScope()
+	fillEndpoints(c, 20)
+	all, err := c.Endpoints(t.Context(), scope)
+	if err != nil || len(all) != 20 {
+		t.Fatalf("%d of 20, %v", len(all), err)
+	}
+	withPath := 0
+	for _, e := range all {
+		one, err := c.Endpoint(t.Context(), scope, e.Name)
+		if err != nil || one.Spec.ScoringURI != e.Spec.ScoringURI {
+			t.Errorf("%s is listed with %q and alone has %+v, %v", e.Name, e.Spec.ScoringURI, one, err)
+		}
+		if strings.HasSuffix(e.Spec.ScoringURI, "/score") {
+			withPath++
+		}
+	}
+	if withPath != 10 {
+		t.Errorf("%d of 20 are asked at /score, want 10", withPath)
+	}
+}
+
+// One endpoint costs a look at every deployment; a list of them all must not cost that for each. What is compared is two times of this very
+// machine, as often as it takes for nothing else to get in between.
+func TestAListOfEndpointsLooksAtDeploymentsOnce(t *testing.T) {
+	c, scope := newControl(t), trainyard.DefaultScope()
+	const n = 1000
+	fillEndpoints(c, n)
+	var list, each time.Duration
+	for range 20 {
+		start := time.Now()
+		all, err := c.Endpoints(t.Context(), scope)
+		if list = time.Since(start); err != nil || len(all) != n {
+			t.Fatalf("%d of %d, %v", len(all), n, err)
+		}
+		start = time.Now()
+		for _, e := range all {
+			if _, err := c.Endpoint(t.Context(), scope, e.Name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if each = time.Since(start); 3*list < each {
+			return
+		}
+	}
+	t.Errorf("a list of %d endpoints takes %s, and each of them by itself %s", n, list, each)
+}
