@@ -2,27 +2,50 @@ package kube
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/trainyard/trainyard"
 )
 
+// hasDisk says whether its pods have a volume for what they write.
+func (p *plan) hasDisk() bool { return p.serves() || p.cfg.WorkSize != "" || p.disk || !p.sent() }
+
+// nowhere is how a task ends whose pods can write nothing, nil if it may be that they can with a volume: none has one, and nothing has run.
+func (d *tender) nowhere(why error) *ending {
+	d.mu.Lock()
+	r := &d.task.rec
+	again := !r.Disk && r.Main == "" && !r.Cached && len(r.Begun) == 0
+	d.mu.Unlock()
+	if again {
+		return nil
+	}
+	e := &ending{Ended: time.Now(), Result: trainyard.Result{Class: trainyard.ClassEnvironment, ExitCode: -1}}
+	advice := "see whether its image has mkdir, and what of its disk its user may write to"
+	if strings.Contains(why.Error(), "No space left") {
+		e.Result.Class, advice = trainyard.ClassDisk, "make room on its node"
+	}
+	e.Result.Message = why.Error() + "; " + advice
+	return e
+}
+
 // remake makes a task's Job again, with a volume, since its pods can write nothing else, as where a policy of the cluster has the
 // containers' own disks read-only. Nothing of the task has run. A server that dies meanwhile finds the Job deleted.
 func (d *tender) remake(ctx context.Context, s *sight) error {
-	d.mu.Lock()
-	d.rigid = true
-	d.mu.Unlock()
 	var t trainyard.Task
-	if err := readJSON(filepath.Join(d.task.dir, orderFile), &t); err != nil {
+	if err := readJSON(filepath.Join(d.task.dir, orderFile), &t); errors.Is(err, fs.ErrNotExist) {
+		return errNoOrder
+	} else if err != nil {
 		return err
 	}
 	p, err := d.newPlan(t)
 	if err != nil {
 		return err
 	}
-	p.cache = "" // it was made to be sent
+	p.cache, p.disk = "", true // it was made to be sent
 	d.env.Log.Info("the task's pods can write nothing, and get a volume", "task", d.task.id)
 	if d.log != nil {
 		d.log.stop()
@@ -41,9 +64,10 @@ func (d *tender) remake(ctx context.Context, s *sight) error {
 	}
 	d.mu.Lock()
 	d.removed[d.task.rec.UID] = true
+	d.task.rec.Disk = true
 	d.task.rec.UID, d.task.rec.Owned, d.task.job, d.task.jobGone, d.task.pods = j.Meta.UID, !p.gang(), j, false, map[string]*podSeen{}
 	d.mu.Unlock()
-	d.taken = time.Time{}
+	d.taken, d.remade = time.Time{}, true
 	return d.made(d.task, j)
 }
 

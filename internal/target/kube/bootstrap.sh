@@ -1,11 +1,12 @@
 # The first process of a task's pod: waits until the program has been sent, or is in the node's cache, and becomes it.
 # $1 is the rank of index 0, $2 the hosts of all ranks, $3 the node's cache, $4 what the program is called there for each machine,
-# MACHINE:NAME MACHINE:NAME, or nothing; what follows goes to the program.
+# MACHINE:NAME MACHINE:NAME, or nothing, $5 the task's name in the cluster; what follows goes to the program.
 trap 'exit 143' TERM INT
 trap : USR1 # sent when the program is there
 base=/trainyard
 { mkdir -p $base/bin $base/work && [ -w $base/bin ] && [ -w $base/work ]; } 2>/dev/null || { base=/tmp/trainyard && mkdir -p $base/bin $base/work 2>/dev/null; }
 program=$base/bin/trainyard
+mark=$base/bin/sent-$5 # the image may hold a program of its own
 cached=
 if [ -n "$4" ]; then
 	machine=$(uname -m)
@@ -14,7 +15,7 @@ if [ -n "$4" ]; then
 	done
 fi
 tries=0
-while [ ! -x "$program" ]; do
+while [ ! -e "$mark" ]; do
 	if [ -n "$cached" ] && [ -x "$cached" ]; then
 		program=$cached
 		break
@@ -25,15 +26,15 @@ while [ ! -x "$program" ]; do
 		exit 75
 	fi
 	sleep 1 &
-	[ -x "$program" ] || wait $!
+	[ -e "$mark" ] || wait $!
 	kill -PIPE $! && wait $!
 done 2>/dev/null
 trap - TERM INT
 rank=$(($1 + ${JOB_COMPLETION_INDEX:-0})) hosts=$2
-for task in /trainyard/task /dev/shm/trainyard $base/task; do
+for task in /dev/shm/trainyard $base/task /trainyard/task; do # what was sent goes before what the image may hold
 	if [ -r $task/task.json ]; then break; fi
 done
-shift 4
+shift 5
 export TRAINYARD_WORK_DIR=$base/work TRAINYARD_GRACE_FILE=$base/bin/grace
 exec "$program" task --pod-log --file $task/task.json --result /dev/termination-log --rank "$rank" --hosts "$hosts" \
 	--dir $base/work/task --cache $base/work/cache "$@"

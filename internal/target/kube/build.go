@@ -201,7 +201,7 @@ func (p *plan) pod() object {
 		"volumes":                       volumes,
 		"containers": []object{{
 			"name": containerName, "image": p.image, "resources": p.resources(), "volumeMounts": mounts,
-			"command":                []string{"/bin/sh", "-c", bootstrap, "trainyard", strconv.Itoa(p.task.Lo), p.hosts(), cacheDir, p.cache},
+			"command":                []string{"/bin/sh", "-c", bootstrap, "trainyard", strconv.Itoa(p.task.Lo), p.hosts(), cacheDir, p.cache, p.name},
 			"terminationMessagePath": resultFile, "terminationMessagePolicy": "File",
 		}},
 	}
@@ -248,7 +248,7 @@ func (p *plan) volumes() (volumes, mounts []object) {
 	case p.serves(): // the container may be started again, on a fresh disk
 		add("program", programDir, false, object{"emptyDir": object{}})
 		add("work", workDir, false, object{"emptyDir": work})
-	case p.cfg.WorkSize != "", p.disk, !p.sent():
+	case p.hasDisk():
 		add("work", baseDir, false, object{"emptyDir": work})
 	}
 	if !p.sent() {

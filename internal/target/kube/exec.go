@@ -62,27 +62,27 @@ func (c *client) exec(ctx context.Context, pod string, guess bool, in io.Reader,
 var errNoOrder = errors.New("what it is to run is not known here any more")
 
 // errNowhere is the end of sending into a pod in which nothing can be written.
-var errNowhere = errors.New("its container has no folder that it may write to")
+var errNowhere = errors.New("nothing can be written there, neither to /trainyard nor to /tmp/trainyard")
 
 // send puts the program and the task into a pod, unless they are there. hosts are lines for its /etc/hosts; order is nil where the pod has a
-// Secret with the task.
-func (d *Driver) send(ctx context.Context, pod, hosts string, order []byte, guess bool) error {
+// Secret with the task, and task is the name of its objects.
+func (d *Driver) send(ctx context.Context, task, pod, hosts string, order []byte, guess bool) error {
 	r, w := io.Pipe()
 	defer r.Close()
 	talk := &dialog{}
 	talk.feed = func(line string) {
 		go func() { talk.fail(feed(w, d.program, order, line)) }()
 	}
-	if err := d.api.exec(ctx, pod, guess, &untilClosed{r}, talk, sendScript, hosts); err != nil {
+	if err := d.api.exec(ctx, pod, guess, &untilClosed{r}, talk, sendScript, hosts, task); err != nil {
 		return fmt.Errorf("send the program: %w", errors.Join(err, talk.failed()))
 	}
-	switch last := talk.last(); last {
+	switch last, why, _ := strings.Cut(talk.last(), " "); last {
 	case "have", "done":
 		return nil
 	case "nowhere":
-		return fmt.Errorf("send the program into pod %s: %w", pod, errNowhere)
+		return fmt.Errorf("send the program into pod %s: %w: %.200q", pod, errNowhere, why)
 	default:
-		return fmt.Errorf("send the program into pod %s: it said %q", pod, last)
+		return fmt.Errorf("send the program into pod %s: it said %q", pod, talk.last())
 	}
 }
 

@@ -1,19 +1,21 @@
-# Takes the program and the task on standard input into the pod that it is run in. $1 is lines for /etc/hosts, for clusters without DNS.
-# It says "nowhere" if nothing can be written, "have" if the program is there already, or else "need", the machine, what there is, "task" or
+# Takes the program and the task on standard input into the pod that it is run in. $1 is lines for /etc/hosts, for clusters without DNS, $2 the
+# task's name in the cluster.
+# It says "nowhere" and why if nothing can be written, "have" if both were sent already, or else "need", the machine, what there is, "task" or
 # "nothing", and what can unpack; then it reads a line with the number of bytes of the program that come, a line that is the task, empty
 # where that is there already, and the bytes.
 base=/trainyard
 { mkdir -p $base/bin $base/work && [ -w $base/bin ] && [ -w $base/work ]; } 2>/dev/null ||
-	{ base=/tmp/trainyard && mkdir -p $base/bin; } 2>/dev/null || { echo nowhere && exit 0; }
+	{ base=/tmp/trainyard && why=$(mkdir -p $base/bin 2>&1); } || { set -f && echo nowhere $why && exit 0; } # on one line
 program=$base/bin/trainyard
-if [ -x "$program" ]; then
+mark=$base/bin/sent-$2 # a program without it is the image's own, which a pod was made into
+if [ -e "$mark" ]; then
 	echo have
 	exit 0
 fi
 unpack=cat
 if gzip -h >/dev/null 2>&1 </dev/null; then unpack='gzip -dc'; fi
 has=nothing
-if [ -r /trainyard/task/task.json ]; then has=task; fi
+if [ -r /trainyard/task/..data/task.json ]; then has=task; fi # a Secret's, not the image's own
 echo "need $(uname -m) $has $unpack"
 read -r size && IFS= read -r task || exit 1
 if [ -n "$task" ]; then
@@ -35,6 +37,6 @@ if [ $? -ne 0 ]; then
 fi
 chmod 755 "$part"
 if [ -n "$1" ]; then { echo "$1" >>/etc/hosts; } 2>/dev/null; fi
-mv "$part" "$program"
+mv "$part" "$program" && : >"$mark" || exit 1
 kill -USR1 1 # the shell that waits for it, see bootstrap.sh
 echo done

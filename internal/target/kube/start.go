@@ -3,7 +3,9 @@ package kube
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -31,19 +33,20 @@ func (d *Driver) Start(ctx context.Context, t trainyard.Task) error {
 		return err
 	}
 	defer k.op.Unlock()
-	if err := d.note(k, p); err != nil {
-		return err
-	}
 	d.mu.Lock()
-	begun := k.rec.UID != ""
+	begun, told := k.rec.UID != "", len(k.rec.Begun) > 0 || k.end != nil
 	d.mu.Unlock()
-	if begun {
+	if begun && (told || d.noted(k)) {
 		return nil
+	}
+	if err := d.note(k, p); err != nil || begun { // it was lost with the folder
+		return err
 	}
 	err = d.save(k, func(r *record) {
 		if r.Sent && !p.sent() { // an earlier start was to be another
 			r.Sent, r.Owned = false, false
 		}
+		r.Disk = p.hasDisk()
 	})
 	if err != nil {
 		return err
@@ -58,13 +61,19 @@ func (d *Driver) Start(ctx context.Context, t trainyard.Task) error {
 	return d.made(k, j)
 }
 
-// note writes down what a task's pods are to be sent.
+// noted says whether it is written down what a task's pods are to be sent.
+func (d *Driver) noted(k *task) bool {
+	_, err := os.Stat(filepath.Join(k.dir, orderFile))
+	return err == nil
+}
+
+// note writes down what a task's pods are to be sent, in place of what an earlier start wanted: the server's address or the token may be others.
 func (d *Driver) note(k *task, p *plan) error {
-	if !p.sent() {
-		return nil
-	}
 	path := filepath.Join(k.dir, orderFile)
-	if _, err := os.Stat(path); err == nil {
+	if !p.sent() {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("write down task %q: %w", k.id, err)
+		}
 		return nil
 	}
 	if err := os.MkdirAll(k.dir, 0o700); err != nil {

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,6 +42,7 @@ type tender struct {
 	looks     int       // how often it was asked for that in vain
 	nextLook  time.Time // when to ask again
 
+	remade  bool      // its Job was made again, with a volume
 	taken   time.Time // when a node was seen to have taken the pod on
 	guess   time.Time // when to try next whether it runs
 	guessed int       // how often it was tried
@@ -101,15 +103,19 @@ func (d *tender) step(ctx context.Context) (over bool) {
 	if d.log == nil && first != nil && hasLog(first.pod) {
 		d.follow(ctx, first.pod.Meta.Name)
 	}
+	var end *ending
 	switch {
 	case v.end != nil && open && stop == nil: // how it ended is not known yet
 	case v.end != nil:
 		return d.over(ctx, s, v.end)
 	case v.ready && now.After(d.wait):
-		d.begin(ctx, s, false)
+		end = d.begin(ctx, s, false)
 	case v.early && d.mayGuess(now):
-		d.begin(ctx, s, true)
+		end = d.begin(ctx, s, true)
 		d.guessAgain()
+	}
+	if end != nil {
+		return d.over(ctx, s, end)
 	}
 	d.mu.Lock()
 	over = t.end != nil
@@ -158,7 +164,8 @@ func (d *tender) over(ctx context.Context, s *sight, e *ending) bool {
 }
 
 // begin sends the program into every pod that has not got it. A gang's pods get each other's addresses with it. A guess may well fail.
-func (d *tender) begin(ctx context.Context, s *sight, guess bool) {
+// It returns how the task ends, if it cannot be begun.
+func (d *tender) begin(ctx context.Context, s *sight, guess bool) *ending {
 	t := d.task
 	t.op.Lock()
 	defer t.op.Unlock()
@@ -167,7 +174,7 @@ func (d *tender) begin(ctx context.Context, s *sight, guess bool) {
 		case d.guessing <- struct{}{}:
 			defer func() { <-d.guessing }()
 		default:
-			return // there is work enough without
+			return nil // there is work enough without
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, sendPatience)
@@ -177,15 +184,22 @@ func (d *tender) begin(ctx context.Context, s *sight, guess bool) {
 	t.sending = cancel
 	d.mu.Unlock()
 	if !wanted {
-		return
+		return nil
 	}
 	err := d.beginPods(ctx, s, guess)
-	if errors.Is(err, errNowhere) {
+	if errors.Is(err, errNowhere) && ctx.Err() == nil {
+		if end := d.nowhere(err); end != nil {
+			return end
+		}
 		err = d.remake(ctx, s)
 		guess = false
+	} else if err == nil && d.remade {
+		d.mu.Lock()
+		d.rigid = true
+		d.mu.Unlock()
 	}
 	if guess {
-		return
+		return nil
 	}
 	d.tries++
 	if err == nil {
@@ -197,6 +211,7 @@ func (d *tender) begin(ctx context.Context, s *sight, guess bool) {
 	if errors.Is(err, errNoOrder) && d.tries >= lostAfter {
 		d.forgotten(ctx, s)
 	}
+	return nil
 }
 
 // beginPods sends the program into every pod that has not got it.
@@ -221,7 +236,19 @@ func (d *tender) beginPods(ctx context.Context, s *sight, guess bool) error {
 		}
 	}
 	wg.Wait()
-	return errors.Join(errs...)
+	return joinSent(errs)
+}
+
+// joinSent makes one of how sending went in all pods. That one of them can write nothing is said only when it is known how it went in the
+// others: they may have begun.
+func joinSent(errs []error) error {
+	var nowhere error
+	for i, err := range errs {
+		if errors.Is(err, errNowhere) {
+			nowhere, errs[i] = err, nil
+		}
+	}
+	return cmp.Or(errors.Join(errs...), nowhere)
 }
 
 // sendPatience bounds the sending of the program to all pods of a task.
@@ -229,7 +256,7 @@ const sendPatience = 10 * time.Minute
 
 func (d *tender) beginPod(ctx context.Context, p *pod, hosts string, order []byte, guess bool) error {
 	from := time.Now()
-	if err := d.send(ctx, p.Meta.Name, hosts, order, guess); err != nil {
+	if err := d.send(ctx, d.task.name, p.Meta.Name, hosts, order, guess); err != nil {
 		return err
 	}
 	if guess {
