@@ -40,6 +40,16 @@ func takeSlurm(l *lab, conf string) {
 	run("sbatch", "--wait", "--partition=main", "--nodes="+strconv.Itoa(up), "--exclusive", "--output=/dev/null", "--wrap=sleep 1")
 }
 
+// clearSlurm ends all jobs that are left in the tests' own Slurm, which would keep its nodes from other tests.
+func clearSlurm(t *testing.T, conf string) {
+	t.Helper()
+	cmd := exec.Command("scancel", "--user=root")
+	cmd.Env = append(os.Environ(), "SLURM_CONF="+conf)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("scancel: %v %s", err, out)
+	}
+}
+
 // cluster is a Kubernetes as its administrator sees it.
 type cluster struct{ server, token string }
 

@@ -128,6 +128,10 @@ func placesOf(t *testing.T) []*place {
 		unlimited = "not limited: tasks share the computer"
 		fixed     = "its machines are never taken away by us"
 	)
+	conf := engineAt("TRAINYARD_TEST_SLURM_CONF")
+	if conf != "" {
+		t.Cleanup(func() { clearSlurm(t, conf) }) // after the server's end: pilots whose server is gone wait for it
+	}
 	l := suiteServer(t, "unix:///nowhere")
 	places := []*place{
 		{name: "local", engine: "processes", lab: l, compute: "local", lacks: map[string]string{"memory": unlimited, "preemption": fixed}},
@@ -140,7 +144,7 @@ func placesOf(t *testing.T) []*place {
 	} else {
 		leftOut(t, "Docker engine", `eval "$(test/engines/docker/up.sh DIR)"`)
 	}
-	if conf := engineAt("TRAINYARD_TEST_SLURM_CONF"); conf != "" {
+	if conf != "" {
 		l.cli("compute", "attach", "-n", "hpc", "--type", "slurm", "--conf", conf, "-o", "none")
 		l.cli("compute", "attach", "-n", "hpc-low", "--type", "slurm", "--conf", conf, "--partition", "low", "-o", "none")
 		places = append(places, &place{name: "slurm", engine: "slurm", lab: l, compute: "hpc", low: "hpc-low", take: func(l *lab) { takeSlurm(l, conf) }})
