@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -66,14 +67,19 @@ func newLab(t *testing.T) *lab {
 	return l
 }
 
+// freeAddr is one that nobody has, and that nobody is given while a server that has it is away: below the ports of outgoing connections.
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 100 {
+		ln, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(28100+rand.IntN(4600)))
+		if err != nil {
+			continue
+		}
+		defer ln.Close()
+		return ln.Addr().String()
 	}
-	defer ln.Close()
-	return ln.Addr().String()
+	t.Fatal("no port from 28100 on is free")
+	return ""
 }
 
 func (l *lab) env() []string {
