@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/trainyard/trainyard"
 )
@@ -41,30 +40,4 @@ func TestAListHasEndpointsAsEachIsAlone(t *testing.T) {
 	if withPath != 10 {
 		t.Errorf("%d of 20 are asked at /score, want 10", withPath)
 	}
-}
-
-// One endpoint costs a look at every deployment; a list of them all must not cost that for each. What is compared is two times of this very
-// machine, as often as it takes for nothing else to get in between.
-func TestAListOfEndpointsLooksAtDeploymentsOnce(t *testing.T) {
-	c, scope := newControl(t), trainyard.DefaultScope()
-	const n = 1000
-	fillEndpoints(c, n)
-	var list, each time.Duration
-	for range 20 {
-		start := time.Now()
-		all, err := c.Endpoints(t.Context(), scope)
-		if list = time.Since(start); err != nil || len(all) != n {
-			t.Fatalf("%d of %d, %v", len(all), n, err)
-		}
-		start = time.Now()
-		for _, e := range all {
-			if _, err := c.Endpoint(t.Context(), scope, e.Name); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if each = time.Since(start); 3*list < each {
-			return
-		}
-	}
-	t.Errorf("a list of %d endpoints takes %s, and each of them by itself %s", n, list, each)
 }

@@ -7,7 +7,7 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 cache=${TRAINYARD_ENGINES_CACHE:-$HOME/.cache/trainyard-engines}
 image=trainyard.test/torch:1 tar=$cache/torch-bookworm-1.tar
-mkdir -p "$cache"
+source "$here/image.sh"
 
 make_image() {
 	work=$(mktemp -d)
@@ -22,18 +22,4 @@ make_image() {
 	"$here/pack.sh" "$image" "$work/layer.tar" "$tar" /bin/bash
 }
 
-if [ ! -e "$tar" ]; then
-	exec 8>"$cache/torch.lock"
-	flock 8
-	[ -e "$tar" ] || make_image
-	flock -u 8
-fi
-if [ -n "${TRAINYARD_TEST_DOCKER_HOST:-}" ]; then
-	export DOCKER_HOST=$TRAINYARD_TEST_DOCKER_HOST
-	docker image inspect "$image" >/dev/null 2>&1 || docker load --quiet --input "$tar" >&2
-fi
-if [ -n "${TRAINYARD_TEST_KUBECONFIG:-}" ]; then
-	containerd=$(dirname "$TRAINYARD_TEST_KUBECONFIG")/run/containerd.sock
-	ctr -a "$containerd" -n k8s.io images ls -q | grep -qx "$image" || ctr -a "$containerd" -n k8s.io images import "$tar" >&2
-fi
-echo "export TRAINYARD_TEST_TORCH_IMAGE=$image"
+bring "$image" "$tar" TRAINYARD_TEST_TORCH_IMAGE
