@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -24,6 +25,9 @@ type client struct {
 	http      *http.Client
 	base      *url.URL
 	namespace string
+
+	silence     time.Duration // of a script in a pod, after which it is given up
+	socketsOnly atomic.Bool   // commands in pods go over WebSocket and not over SPDY, as was seen
 }
 
 // patience bounds a call that is no watch.
@@ -49,7 +53,7 @@ func (c *Config) connect() (*client, error) {
 	if err != nil {
 		return nil, trainyard.Invalid("the kubeconfig's server %q: %v", cfg.Host, err)
 	}
-	return &client{rest: cfg, http: h, base: base, namespace: c.namespace()}, nil
+	return &client{rest: cfg, http: h, base: base, namespace: c.namespace(), silence: longSilence}, nil
 }
 
 // Kinds of objects, as in paths.

@@ -8,11 +8,11 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"k8s.io/client-go/tools/remotecommand"
 	"k8s.io/client-go/util/exec"
-	"k8s.io/klog/v2"
 
 	"github.com/trainyard/trainyard"
 	"github.com/trainyard/trainyard/internal/target"
@@ -81,13 +81,9 @@ func (c *client) cat(ctx context.Context, p *pod, files []string) (string, error
 // ask runs a command in a pod's main container and returns the beginning of what it prints.
 func (c *client) ask(ctx context.Context, p *pod, command ...string) (string, error) {
 	q := url.Values{"container": {p.container().Name}, "stdout": {"true"}, "stderr": {"true"}, "command": command}
-	run, err := c.executor(c.url(c.path(pods, p.Meta.Name, "exec"), q), false)
-	if err != nil {
-		return "", err
-	}
 	var out, words head
-	err = run.StreamWithContext(klog.NewContext(ctx, klog.Logger{}), remotecommand.StreamOptions{Stdout: &out, Stderr: &words})
-	return out.b.String(), err
+	err := c.run(ctx, c.url(c.path(pods, p.Meta.Name, "exec"), q), false, remotecommand.StreamOptions{Stdout: &out, Stderr: &words})
+	return out.String(), err
 }
 
 // isNoProgram says whether a container has no such command.
@@ -95,12 +91,23 @@ func isNoProgram(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "executable file not found")
 }
 
-// head keeps the beginning of what is written to it: what an image calls cat may print without end.
-type head struct{ b bytes.Buffer }
+// head keeps the beginning of what is written to it: what an image calls cat may print without end, also after nobody listens any more.
+type head struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
 
 const mostAccounts = 64 << 10 // bytes; a control group's files have some 4,000
 
+func (h *head) String() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.b.String()
+}
+
 func (h *head) Write(p []byte) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	h.b.Write(p[:min(len(p), mostAccounts-h.b.Len())])
 	return len(p), nil
 }
