@@ -26,8 +26,9 @@ type client struct {
 	base      *url.URL
 	namespace string
 
-	silence     time.Duration // of a script in a pod, after which it is given up
-	socketsOnly atomic.Bool   // commands in pods go over WebSocket and not over SPDY, as was seen
+	firstWord, silence time.Duration // after which a script in a pod is given up, see direct
+	near               atomic.Bool   // bytes cost less than packing them
+	notDirect          atomic.Int64  // until when scripts go only the other way: Unix time in ns
 }
 
 // patience bounds a call that is no watch.
@@ -53,7 +54,7 @@ func (c *Config) connect() (*client, error) {
 	if err != nil {
 		return nil, trainyard.Invalid("the kubeconfig's server %q: %v", cfg.Host, err)
 	}
-	return &client{rest: cfg, http: h, base: base, namespace: c.namespace(), silence: longSilence}, nil
+	return &client{rest: cfg, http: h, base: base, namespace: c.namespace(), firstWord: firstWord, silence: longSilence}, nil
 }
 
 // Kinds of objects, as in paths.

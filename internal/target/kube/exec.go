@@ -25,100 +25,54 @@ var sendScript string
 //go:embed halt.sh
 var haltScript string
 
-// run runs what an address says. Over SPDY the API server hands on what comes as it is; WebSocket's frames it takes apart and makes SPDY's of
-// for the kubelet, which takes it three times the processor time (4 MB: 41 ms and 14, Kubernetes 1.34). What knows only WebSocket, a cluster
-// or a proxy before it, is asked so at once after the first time. A guess, which may well fail, is not tried a second way.
-func (c *client) run(ctx context.Context, u *url.URL, guess bool, talk remotecommand.StreamOptions) error {
+// executor runs what an address says over WebSocket, or over SPDY where a cluster or a proxy before it knows no other. A guess, which may well
+// fail, is not tried a second way.
+func (c *client) executor(u *url.URL, guess bool) (remotecommand.Executor, error) {
+	ws, err := remotecommand.NewWebSocketExecutor(c.rest, http.MethodGet, u.String())
+	if err != nil {
+		return nil, err
+	}
 	spdy, err := remotecommand.NewSPDYExecutor(c.rest, http.MethodPost, u)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	sockets, err := remotecommand.NewWebSocketExecutor(c.rest, http.MethodGet, u.String())
-	if err != nil {
-		return err
-	}
-	first, second, before := spdy, sockets, c.socketsOnly.Load()
-	if before {
-		first, second = second, first
-	}
-	ctx = klog.NewContext(ctx, klog.Logger{}) // what it complains of is in the error
-	err = streamed(ctx, first, talk)
-	if guess || ctx.Err() != nil || !notUpgraded(err) {
-		return err
-	}
-	if other := streamed(ctx, second, talk); !notUpgraded(other) {
-		c.socketsOnly.CompareAndSwap(before, !before)
-		return other
-	}
-	return err
+	return remotecommand.NewFallbackExecutor(ws, spdy, func(err error) bool {
+		return !guess && (httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err))
+	})
 }
 
-// streamed returns when the call ends or nobody wants it any more: an executor of SPDY waits for an answer whatever becomes of ctx. What talk
-// has may then be used for a while yet.
-func streamed(ctx context.Context, e remotecommand.Executor, talk remotecommand.StreamOptions) error {
-	done := make(chan error, 1)
-	go func() { done <- e.StreamWithContext(ctx, talk) }()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// notUpgraded says whether a call ended before anything was sent or read: what was asked does not know the protocol, or the pod is not there.
-func notUpgraded(err error) bool {
-	return err != nil && (httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err) || strings.HasPrefix(err.Error(), "unable to upgrade connection"))
-}
-
-// longSilence is how long a script may go on while nothing is sent or said: SPDY does not notice that the network is cut.
-const longSilence = time.Minute
-
-// exec runs a shell script in a pod. in may be nil; what it says goes to out.
+// exec runs a shell script in a pod. in may be nil; what it says goes to out. That the script came to its end is only sure if it says so.
 func (c *client) exec(ctx context.Context, pod string, guess bool, in io.Reader, out io.Writer, script string, args ...string) error {
 	q := url.Values{"container": {containerName}, "stdout": {"true"}, "stderr": {"true"},
 		"command": append([]string{"/bin/sh", "-c", script, "trainyard"}, args...)}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	watch := time.AfterFunc(c.silence, func() { cancel(fmt.Errorf("nothing was heard of it for %s", c.silence)) })
-	defer watch.Stop()
-	heard := func() { watch.Reset(c.silence) }
-	words := &dialog{}
-	talk := remotecommand.StreamOptions{Stdout: noting{out, heard}, Stderr: noting{words, heard}}
 	if in != nil {
 		q.Set("stdin", "true")
-		talk.Stdin = notingReader{in, heard}
 	}
-	err := c.run(ctx, c.url(c.path(pods, pod, "exec"), q), guess, talk)
+	u, words := c.url(c.path(pods, pod, "exec"), q), &dialog{}
+	talk := remotecommand.StreamOptions{Stdin: in, Stdout: out, Stderr: words}
+	quiet := klog.NewContext(ctx, klog.Logger{}) // what it complains of is in the error
+	direct := in != nil && c.mayGoDirect(u, time.Now())
+	var begun bool
+	var err error
+	if direct {
+		begun, err = c.direct(quiet, u, talk)
+	}
+	if !direct || !begun && err != nil && !guess && ctx.Err() == nil {
+		run, err2 := c.executor(u, guess)
+		if err2 != nil {
+			return fmt.Errorf("run a command in pod %s: %w", pod, err2)
+		}
+		if err = run.StreamWithContext(quiet, talk); err == nil && direct {
+			c.notDirect.Store(time.Now().Add(tryDirectAgain).UnixNano())
+		}
+	}
 	if err == nil {
 		return nil
 	}
-	if ctx.Err() != nil && !cameThrough(err) {
-		err = context.Cause(ctx)
+	if wrapped, ok := errors.AsType[*url.Error](err); ok { // whose text is the script's, too
+		err = wrapped.Err
 	}
 	return fmt.Errorf("run a command in pod %s: %w %s", pod, err, words.last())
-}
-
-// noting and notingReader tell of what passes.
-type noting struct {
-	io.Writer
-	heard func()
-}
-
-func (n noting) Write(p []byte) (int, error) {
-	n.heard()
-	return n.Writer.Write(p)
-}
-
-type notingReader struct {
-	io.Reader
-	heard func()
-}
-
-func (n notingReader) Read(p []byte) (int, error) {
-	read, err := n.Reader.Read(p)
-	n.heard()
-	return read, err
 }
 
 // errNoOrder is the end of sending into a pod that is to be told its task by somebody who does not know it.
@@ -136,7 +90,11 @@ func (d *Driver) send(ctx context.Context, task, pod, hosts string, order []byte
 	talk.feed = func(line string) {
 		go func() { talk.fail(feed(w, d.program, order, line)) }()
 	}
-	if err := d.api.exec(ctx, pod, guess, &untilClosed{r}, talk, sendScript, hosts, task); err != nil {
+	way := "far"
+	if d.api.near.Load() {
+		way = "near"
+	}
+	if err := d.api.exec(ctx, pod, guess, &untilClosed{r}, talk, sendScript, hosts, task, way); err != nil {
 		return fmt.Errorf("send the program: %w", errors.Join(err, talk.failed()))
 	}
 	switch last, why, _ := strings.Cut(talk.last(), " "); last {
@@ -214,9 +172,14 @@ func (d *dialog) Write(p []byte) (int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.said = append(d.said, p...)
-	if line, _, whole := strings.Cut(string(d.said), "\n"); whole && !d.fed && d.feed != nil {
-		d.fed = true
-		d.feed(line)
+	if d.feed != nil && !d.fed {
+		if line, _, whole := bytes.Cut(d.said, []byte("\n")); whole {
+			d.fed = true
+			d.feed(string(line))
+		}
+	}
+	if len(d.said) > mostSaid { // a pod's shell may be anything
+		d.said = append([]byte(nil), d.said[len(d.said)-mostSaid/2:]...)
 	}
 	return len(p), nil
 }
@@ -225,8 +188,14 @@ func (d *dialog) last() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	lines := strings.Split(strings.TrimSpace(string(d.said)), "\n")
-	return lines[len(lines)-1]
+	last := lines[len(lines)-1]
+	return last[:min(len(last), mostQuoted)]
 }
+
+const (
+	mostSaid   = 64 << 10 // bytes that are kept
+	mostQuoted = 500      // and shown
+)
 
 // cameThrough says whether a script ran in the pod, however it ended: one that has the pod ended may end with it.
 func cameThrough(err error) bool {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -17,47 +18,59 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/trainyard/trainyard"
 )
 
-// gate is a proxy before the API server that lets some protocols through.
+// gate is a proxy before the API server that treats protocols as a test says.
 type gate struct {
 	*client
-	mu     sync.Mutex
-	closed []string // what Upgrade begins with
-	asked  []string
-	hangs  chan struct{} // if not nil, nothing is answered until it is closed
+	mu    sync.Mutex
+	how   map[string]string // by what Upgrade begins with: "refused", "dropped", "unanswered"; "" is let through
+	asked []string
 }
 
-// lets sets what comes through, and forgets what was asked for.
-func (g *gate) lets(protocols ...string) {
+// is sets how protocols are treated, and forgets what was asked for.
+func (g *gate) is(spdy, sockets string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.closed, g.asked = []string{"SPDY", "websocket"}, nil
-	for _, p := range protocols {
-		g.closed = without(g.closed, p)
-	}
+	g.how, g.asked = map[string]string{"SPDY": spdy, "websocket": sockets}, nil
 }
 
-func (g *gate) hang(until chan struct{}) {
+// note takes note of what became of a request.
+func (g *gate) note(word string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.hangs = until
+	g.asked = append(g.asked, word)
 }
 
-func without(list []string, one string) (out []string) {
-	for _, s := range list {
-		if s != one {
-			out = append(out, s)
-		}
-	}
-	return out
-}
-
-// went is what was asked for, and whether it came through.
+// went is what was asked for, and what became of it.
 func (g *gate) went() string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return strings.Join(g.asked, " ")
+}
+
+func (g *gate) treat(w http.ResponseWriter, r *http.Request, onward http.Handler) {
+	protocol, _, _ := strings.Cut(r.Header.Get("Upgrade"), "/")
+	g.mu.Lock()
+	how := g.how[protocol]
+	g.mu.Unlock()
+	switch how {
+	case "":
+		g.note(protocol)
+		onward.ServeHTTP(w, r)
+	case "refused":
+		g.note(protocol + ":refused")
+		http.Error(w, "this proxy does not know "+protocol, http.StatusBadRequest)
+	case "dropped":
+		g.note(protocol + ":dropped")
+		panic(http.ErrAbortHandler)
+	case "unanswered":
+		g.note(protocol)
+		<-r.Context().Done()
+		g.note(protocol + ":left")
+	}
 }
 
 func newGate(t *testing.T, behind *client) *gate {
@@ -78,107 +91,134 @@ func newGate(t *testing.T, behind *client) *gate {
 			r.Out.Header.Set("Upgrade", up)
 		}
 	}}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		protocol, _, _ := strings.Cut(r.Header.Get("Upgrade"), "/")
-		g.mu.Lock()
-		open := len(without(g.closed, protocol)) == len(g.closed)
-		word := protocol
-		if !open {
-			word += ":refused"
-		}
-		g.asked = append(g.asked, word)
-		hangs := g.hangs
-		g.mu.Unlock()
-		if hangs != nil {
-			<-hangs
-			return
-		}
-		if !open {
-			http.Error(w, "this proxy does not know "+protocol, http.StatusBadRequest)
-			return
-		}
-		proxy.ServeHTTP(w, r)
-	}))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { g.treat(w, r, proxy) }))
 	t.Cleanup(server.Close)
 	base, err := url.Parse(server.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
 	base.Path = behind.base.Path
-	g.client = &client{rest: &rest.Config{Host: server.URL}, http: server.Client(), base: base, namespace: behind.namespace, silence: longSilence}
+	g.client = &client{rest: &rest.Config{Host: server.URL}, http: server.Client(), base: base, namespace: behind.namespace, firstWord: firstWord, silence: longSilence}
 	return g
 }
 
-// A script runs in a pod whichever way a proxy lets it through, and the way that was found is the first from then on.
+// A script that is sent something runs in the pod whichever way a proxy lets it through.
 func TestScriptsInPodsGoTheWayThatIsOpen(t *testing.T) {
 	b := newBench(t, nil)
-	k := b.task(1, "sleep 600")
+	over, k := b.task(1, "true"), b.task(1, "sleep 600")
+	over.ID = trainyard.MakeTaskID(k.ID.Job(), 2, 0)
+	b.start(over)
+	b.ends(over, trainyard.ClassOK, "")
 	b.start(k)
 	b.begins(k, "runs")
-	p := b.onlyPod(k)
+	pod, gone := b.onlyPod(k).Meta.Name, b.onlyPod(over).Meta.Name
 	g := newGate(t, b.api)
 	run := func(pod string, guess bool) (string, error) {
-		var out bytes.Buffer
-		err := g.exec(t.Context(), pod, guess, strings.NewReader("here\n"), &out, "read -r word; echo heard $word; exit ${1:-0}")
+		var out head
+		err := g.exec(t.Context(), pod, guess, strings.NewReader("here\n"), &out, "read -r word; echo heard $word")
 		return out.String(), err
 	}
 	works := func(what, want string) {
 		t.Helper()
-		if out, err := run(p.Meta.Name, false); err != nil || out != "heard here\n" {
+		if out, err := run(pod, false); err != nil || out != "heard here\n" {
 			t.Errorf("%s: it printed %q, %v", what, out, err)
 		}
 		if got := g.went(); got != want {
 			t.Errorf("%s: asked for %q, want %q", what, got, want)
 		}
 	}
-	g.lets("SPDY", "websocket")
-	works("both ways open", "SPDY")
-	g.lets("websocket")
-	if _, err := run(p.Meta.Name, true); err == nil || g.went() != "SPDY:refused" {
-		t.Errorf("a guess: %v, asked for %q", err, g.went())
+	fails := func(what, pod string, guess bool, words, want string) {
+		t.Helper()
+		if _, err := run(pod, guess); err == nil || !strings.Contains(err.Error(), words) || strings.Contains(err.Error(), "read -r word") {
+			t.Errorf("%s: %v, want %q, and nothing of the script", what, err, words)
+		}
+		if got := g.went(); got != want {
+			t.Errorf("%s: asked for %q, want %q", what, got, want)
+		}
 	}
-	g.lets("websocket")
-	works("only WebSocket", "SPDY:refused websocket")
-	g.lets("websocket")
-	works("only WebSocket, again", "websocket")
-	g.lets("SPDY")
-	works("only SPDY, as seen for the first time", "websocket:refused SPDY")
-	g.lets("SPDY")
-	works("only SPDY, again", "SPDY")
-	g.lets()
-	if _, err := run(p.Meta.Name, false); err == nil || !strings.Contains(err.Error(), "this proxy does not know SPDY") {
-		t.Errorf("no way open: %v", err)
-	}
-	g.lets("SPDY", "websocket")
-	if _, err := run("no-such", false); err == nil || !strings.Contains(err.Error(), `"no-such" not found`) {
-		t.Errorf("a pod that is not there: %v", err)
-	}
-	g.lets("SPDY", "websocket")
-	works("after a pod that was not there", "SPDY")
+	g.is("", "")
+	works("both open", "SPDY")
+	g.is("", "")
+	fails("no such pod", "no-such", false, `"no-such" not found`, "SPDY websocket SPDY")
+	g.is("", "")
+	fails("a pod that has ended", gone, false, "", "SPDY websocket")
+	g.is("", "")
+	works("after pods that cannot be asked", "SPDY")
+	g.is("refused", "refused")
+	fails("none open", pod, false, "this proxy does not know", "SPDY:refused websocket:refused SPDY:refused")
 
-	err := g.exec(t.Context(), p.Meta.Name, false, nil, &bytes.Buffer{}, "exit 3")
-	if !cameThrough(err) {
+	for _, how := range []string{"refused", "dropped"} {
+		g.notDirect.Store(0)
+		g.is(how, "")
+		fails("a guess, SPDY "+how, pod, true, "", "SPDY:"+how)
+		g.is(how, "")
+		works("SPDY "+how, "SPDY:"+how+" websocket")
+		g.is(how, "")
+		works("SPDY "+how+", again", "websocket")
+	}
+	g.is("", "refused")
+	works("the other way closed afterwards", "websocket:refused SPDY")
+
+	g.notDirect.Store(0)
+	g.firstWord = time.Second
+	g.is("unanswered", "")
+	if out, err := run(pod, false); err != nil || out != "heard here\n" {
+		t.Errorf("SPDY unanswered: it printed %q, %v", out, err)
+	}
+	eventually(t, "the connection without an answer is ended", func() bool { return strings.Contains(g.went(), "SPDY:left") && strings.Contains(g.went(), "websocket") })
+
+	g.notDirect.Store(0)
+	g.is("unanswered", "")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := g.exec(ctx, pod, false, strings.NewReader(""), &head{}, "true"); !errors.Is(err, context.Canceled) {
+		t.Errorf("canceled: %v", err)
+	}
+
+	g.firstWord, g.silence = firstWord, time.Second
+	g.is("", "")
+	var out head
+	err := g.exec(t.Context(), pod, false, strings.NewReader(""), &out, "for i in 1 2 3 4 5; do echo $i; sleep 0.5; done; sleep 600")
+	if err == nil || !strings.Contains(err.Error(), "nothing was heard of it for 1s") || out.String() != "1\n2\n3\n4\n5\n" {
+		t.Errorf("a script that says nothing more: %v after %q", err, out.String())
+	}
+	if err := g.exec(t.Context(), pod, false, nil, &bytes.Buffer{}, "exit 3"); !cameThrough(err) {
 		t.Errorf("a script that fails: %v", err)
 	}
-	hangs := make(chan struct{})
-	g.hang(hangs)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-	defer cancel()
-	given := make(chan error, 1)
-	go func() { given <- g.exec(ctx, p.Meta.Name, false, nil, &bytes.Buffer{}, "true") }()
-	select {
-	case err := <-given:
-		if !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("what does not answer: %v", err)
+}
+
+// The program comes to run whether it is sent as it is, or packed, and by either way.
+func TestAProgramIsSentPackedOrNot(t *testing.T) {
+	b := newBench(t, nil)
+	sent := func(attempt int, near, direct bool) {
+		b.api.near.Store(near)
+		b.api.notDirect.Store(0)
+		if !direct {
+			b.api.notDirect.Store(math.MaxInt64)
 		}
-	case <-time.After(time.Minute):
-		t.Error("what does not answer is waited for longer than was to be")
+		k := b.task(1, "echo here")
+		k.ID = trainyard.MakeTaskID(k.ID.Job(), attempt, 0)
+		b.start(k)
+		b.ends(k, trainyard.ClassOK, "")
+		if got := b.log(k); got != "here\n" {
+			t.Errorf("near %v, direct %v: the log is %q", near, direct, got)
+		}
 	}
-	close(hangs)
-	g.hang(nil)
-	g.silence = time.Second
-	err = g.exec(t.Context(), p.Meta.Name, false, nil, &bytes.Buffer{}, "for i in 1 2 3 4 5; do echo $i; sleep 0.5; done; sleep 600")
-	if err == nil || !strings.Contains(err.Error(), "nothing was heard of it for 1s") {
-		t.Errorf("a script that says nothing more: %v", err)
+	sent(1, true, true)
+	sent(2, true, false)
+	sent(3, false, false)
+	sent(4, false, true)
+}
+
+// What a pod's shell says is kept in part, however much it is.
+func TestWhatAShellSaysIsBounded(t *testing.T) {
+	heard := ""
+	d := &dialog{feed: func(line string) { heard = line }}
+	for range 1000 {
+		_, _ = d.Write(bytes.Repeat([]byte("x"), 1000))
+	}
+	_, _ = d.Write([]byte("\nlast " + strings.Repeat("y", 1000)))
+	if len(d.said) > mostSaid || len(heard) > mostSaid || len(d.last()) > mostQuoted || !strings.HasPrefix(d.last(), "last ") {
+		t.Errorf("kept %d bytes, heard a line of %d, quotes %q", len(d.said), len(heard), d.last())
 	}
 }

@@ -1,5 +1,5 @@
 # Takes the program and the task on standard input into the pod that it is run in. $1 is lines for /etc/hosts, for clusters without DNS, $2 the
-# task's name in the cluster.
+# task's name in the cluster, $3 "near" if what comes had better not be packed.
 # It says "nowhere" and why if nothing can be written, "have" if both were sent already, or else "need", the machine, what there is, "task" or
 # "nothing", and what can unpack; then it reads a line with the number of bytes of the program that come, a line that is the task, empty
 # where that is there already, and the bytes.
@@ -13,7 +13,7 @@ if [ -e "$mark" ]; then
 	exit 0
 fi
 unpack=cat
-if gzip -h >/dev/null 2>&1 </dev/null; then unpack='gzip -dc'; fi
+if [ "$3" != near ] && gzip -h >/dev/null 2>&1 </dev/null; then unpack='gzip -dc'; fi
 has=nothing
 if [ -r /trainyard/task/..data/task.json ]; then has=task; fi # a Secret's, not the image's own
 echo "need $(uname -m) $has $unpack"
