@@ -11,7 +11,6 @@ import (
 	"net/url"
 	"strings"
 	"sync"
-	"time"
 
 	"k8s.io/client-go/tools/remotecommand"
 	"k8s.io/client-go/util/exec"
@@ -25,20 +24,23 @@ var sendScript string
 //go:embed halt.sh
 var haltScript string
 
-// executor runs what an address says over WebSocket, or over SPDY where a cluster or a proxy before it knows no other. A guess, which may well
-// fail, is not tried a second way.
-func (c *client) executor(u *url.URL, guess bool) (remotecommand.Executor, error) {
-	ws, err := remotecommand.NewWebSocketExecutor(c.rest, http.MethodGet, u.String())
+// overSockets runs what an address says over WebSocket, or over SPDY where a cluster or a proxy before it knows no other; fell says so. A guess,
+// which may well fail, is not tried a second way.
+func (c *client) overSockets(ctx context.Context, u *url.URL, guess bool, talk remotecommand.StreamOptions) (fell bool, err error) {
+	ctx = klog.NewContext(ctx, klog.Logger{}) // what it complains of is in the error
+	sockets, err := remotecommand.NewWebSocketExecutor(c.rest, http.MethodGet, u.String())
 	if err != nil {
-		return nil, err
+		return false, err
+	}
+	err = sockets.StreamWithContext(ctx, talk)
+	if err == nil || guess || !httpstream.IsUpgradeFailure(err) && !httpstream.IsHTTPSProxyError(err) {
+		return false, err
 	}
 	spdy, err := remotecommand.NewSPDYExecutor(c.rest, http.MethodPost, u)
 	if err != nil {
-		return nil, err
+		return true, err
 	}
-	return remotecommand.NewFallbackExecutor(ws, spdy, func(err error) bool {
-		return !guess && (httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err))
-	})
+	return true, spdy.StreamWithContext(ctx, talk)
 }
 
 // exec runs a shell script in a pod. in may be nil; what it says goes to out. That the script came to its end is only sure if it says so.
@@ -50,30 +52,43 @@ func (c *client) exec(ctx context.Context, pod string, guess bool, in io.Reader,
 	}
 	u, words := c.url(c.path(pods, pod, "exec"), q), &dialog{}
 	talk := remotecommand.StreamOptions{Stdin: in, Stdout: out, Stderr: words}
-	quiet := klog.NewContext(ctx, klog.Logger{}) // what it complains of is in the error
-	direct := in != nil && c.mayGoDirect(u, time.Now())
-	var begun bool
 	var err error
-	if direct {
-		begun, err = c.direct(quiet, u, talk)
-	}
-	if !direct || !begun && err != nil && !guess && ctx.Err() == nil {
-		run, err2 := c.executor(u, guess)
-		if err2 != nil {
-			return fmt.Errorf("run a command in pod %s: %w", pod, err2)
-		}
-		if err = run.StreamWithContext(quiet, talk); err == nil && direct {
-			c.notDirect.Store(time.Now().Add(tryDirectAgain).UnixNano())
+	if in == nil || !c.mayGoDirect(u) {
+		_, err = c.overSockets(ctx, u, guess, talk)
+	} else {
+		var begun, fell bool
+		begun, err = c.direct(ctx, u, talk)
+		switch {
+		case err == nil || guess || ctx.Err() != nil:
+		case !begun:
+			if fell, err = c.overSockets(ctx, u, false, talk); err == nil && !fell {
+				c.avoidDirect(tryDirectAgain)
+			}
+		case !cameThrough(err):
+			c.avoidDirect(brokenOff)
 		}
 	}
 	if err == nil {
 		return nil
 	}
-	if wrapped, ok := errors.AsType[*url.Error](err); ok { // whose text is the script's, too
-		err = wrapped.Err
-	}
-	return fmt.Errorf("run a command in pod %s: %w %s", pod, err, words.last())
+	return fmt.Errorf("run a command in pod %s: %w %s", pod, brief(err, u), words.last())
 }
+
+// brief is an error without an address that holds a script.
+func brief(err error, u *url.URL) error {
+	if text := strings.ReplaceAll(err.Error(), u.String(), u.Path); text != err.Error() {
+		return shortened{err, text}
+	}
+	return err
+}
+
+type shortened struct {
+	error
+	text string
+}
+
+func (s shortened) Error() string { return s.text }
+func (s shortened) Unwrap() error { return s.error }
 
 // errNoOrder is the end of sending into a pod that is to be told its task by somebody who does not know it.
 var errNoOrder = errors.New("what it is to run is not known here any more")
@@ -91,7 +106,7 @@ func (d *Driver) send(ctx context.Context, task, pod, hosts string, order []byte
 		go func() { talk.fail(feed(w, d.program, order, line)) }()
 	}
 	way := "far"
-	if d.api.near.Load() {
+	if d.api.near.Load() && d.api.directIsOpen() {
 		way = "near"
 	}
 	if err := d.api.exec(ctx, pod, guess, &untilClosed{r}, talk, sendScript, hosts, task, way); err != nil {
@@ -103,7 +118,8 @@ func (d *Driver) send(ctx context.Context, task, pod, hosts string, order []byte
 	case "nowhere":
 		return fmt.Errorf("send the program into pod %s: %w: %.200q", pod, errNowhere, why)
 	default:
-		return fmt.Errorf("send the program into pod %s: it said %q", pod, talk.last())
+		d.api.avoidDirect(brokenOff) // over which a connection that breaks off is no error
+		return fmt.Errorf("send the program into pod %s: it broke off after it said %q", pod, talk.last())
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"encoding/pem"
 	"errors"
 	"math"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -129,7 +131,7 @@ func TestScriptsInPodsGoTheWayThatIsOpen(t *testing.T) {
 	}
 	fails := func(what, pod string, guess bool, words, want string) {
 		t.Helper()
-		if _, err := run(pod, guess); err == nil || !strings.Contains(err.Error(), words) || strings.Contains(err.Error(), "read -r word") {
+		if _, err := run(pod, guess); err == nil || !strings.Contains(err.Error(), words) || strings.Contains(err.Error(), "command=") {
 			t.Errorf("%s: %v, want %q, and nothing of the script", what, err, words)
 		}
 		if got := g.went(); got != want {
@@ -162,7 +164,7 @@ func TestScriptsInPodsGoTheWayThatIsOpen(t *testing.T) {
 	g.notDirect.Store(0)
 	g.firstWord = time.Second
 	g.is("unanswered", "")
-	if out, err := run(pod, false); err != nil || out != "heard here\n" {
+	if out, err := run(pod, false); err != nil || out != "heard here\n" || g.directIsOpen() {
 		t.Errorf("SPDY unanswered: it printed %q, %v", out, err)
 	}
 	eventually(t, "the connection without an answer is ended", func() bool { return strings.Contains(g.went(), "SPDY:left") && strings.Contains(g.went(), "websocket") })
@@ -184,6 +186,32 @@ func TestScriptsInPodsGoTheWayThatIsOpen(t *testing.T) {
 	}
 	if err := g.exec(t.Context(), pod, false, nil, &bytes.Buffer{}, "exit 3"); !cameThrough(err) {
 		t.Errorf("a script that fails: %v", err)
+	}
+}
+
+// Who cannot show a certificate for the API server's name is told nothing, also where the kubeconfig names no authority of its own.
+func TestATokenIsSentToTheAPIServerAlone(t *testing.T) {
+	var asked atomic.Int32
+	server := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
+	defer server.Close()
+	base, err := url.Parse(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	try := func(config rest.Config) error {
+		config.Host, config.BearerToken = server.URL, "secret"
+		c := &client{rest: &config, base: base, namespace: "default", firstWord: firstWord, silence: longSilence}
+		return c.exec(t.Context(), "pod", true, strings.NewReader(""), &head{}, "true")
+	}
+	for what, config := range map[string]rest.Config{"no authority": {}, "another name": {TLSClientConfig: rest.TLSClientConfig{
+		CAData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), ServerName: "other.test"}}} {
+		if err := try(config); err == nil || !strings.Contains(err.Error(), "x509: ") || asked.Load() != 0 {
+			t.Errorf("%s: %v, asked %d times", what, err, asked.Load())
+		}
+	}
+	known := rest.Config{TLSClientConfig: rest.TLSClientConfig{CAData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})}}
+	if err := try(known); err == nil || asked.Load() != 1 {
+		t.Errorf("the API server itself: %v, asked %d times", err, asked.Load())
 	}
 }
 

@@ -13,7 +13,6 @@ import (
 
 	"k8s.io/client-go/tools/remotecommand"
 	"k8s.io/client-go/util/exec"
-	"k8s.io/klog/v2"
 
 	"github.com/trainyard/trainyard"
 	"github.com/trainyard/trainyard/internal/target"
@@ -82,12 +81,8 @@ func (c *client) cat(ctx context.Context, p *pod, files []string) (string, error
 // ask runs a command in a pod's main container and returns the beginning of what it prints.
 func (c *client) ask(ctx context.Context, p *pod, command ...string) (string, error) {
 	q := url.Values{"container": {p.container().Name}, "stdout": {"true"}, "stderr": {"true"}, "command": command}
-	run, err := c.executor(c.url(c.path(pods, p.Meta.Name, "exec"), q), false)
-	if err != nil {
-		return "", err
-	}
 	var out, words head
-	err = run.StreamWithContext(klog.NewContext(ctx, klog.Logger{}), remotecommand.StreamOptions{Stdout: &out, Stderr: &words})
+	_, err := c.overSockets(ctx, c.url(c.path(pods, p.Meta.Name, "exec"), q), false, remotecommand.StreamOptions{Stdout: &out, Stderr: &words})
 	return out.String(), err
 }
 
