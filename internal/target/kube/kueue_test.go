@@ -187,8 +187,8 @@ func TestATaskThatIsStoppedInKueueIsCanceled(t *testing.T) {
 	k := b.held(1, 1, "")
 	b.start(k)
 	b.reaches(k, trainyard.TaskRunning)
-	admin := *newBench(t, nil).api
-	admin.namespace = b.api.namespace
+	other := newBench(t, nil).api
+	admin := &client{rest: other.rest, http: other.http, base: other.base, namespace: b.api.namespace}
 	all, err := admin.workloads(t.Context())
 	b.must(err)
 	for _, w := range all {

@@ -23,7 +23,20 @@ for signal in TERM KILL; do
 		sleep 0.1
 	done
 done
+# What looks after a job outlives the slurmd that started it, and is known by that one's log.
+for process in /proc/[0-9]*; do
+	if [ "$(cat "$process/comm" 2>/dev/null)" = slurmstepd ] && readlink "$process/fd/3" 2>/dev/null | grep -qF "$dir/log/slurmd."; then
+		kill -s KILL "${process#/proc/}" 2>/dev/null || true
+	fi
+done
 for node in $(awk '/^NodeName=/ { sub("NodeName=", "", $1); print $1 }' "$SLURM_CONF"); do
+	for pid in $(find /sys/fs/cgroup -path "*/slurm_$node*/cgroup.procs" -exec cat {} + 2>/dev/null | sort -un); do
+		kill -s KILL "$pid" 2>/dev/null || true
+	done
+	for _ in $(seq 20); do # what was killed needs a moment to be gone
+		[ -n "$(find /sys/fs/cgroup -path "*/slurm_$node*/cgroup.procs" -exec cat {} + 2>/dev/null)" ] || break
+		sleep 0.1
+	done
 	find /sys/fs/cgroup -depth -type d -path "*/slurm_$node*" -exec rmdir {} + 2>/dev/null || true
 done
 rm -f "$dir/run/pids"
