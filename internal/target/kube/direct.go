@@ -11,10 +11,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/httpstream/spdy"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/remotecommand"
+	upgrader "k8s.io/client-go/transport/spdy"
 	"k8s.io/klog/v2"
+	"k8s.io/streaming/pkg/httpstream/spdy"
 )
 
 // Programs are sent into pods over SPDY where that can be had: the API server hands it on to the kubelet as it is, whereas it takes WebSocket's
@@ -133,7 +134,7 @@ func (c *client) directExecutor(ctx context.Context, u *url.URL) (remotecommand.
 	if err != nil {
 		return nil, err
 	}
-	return remotecommand.NewSPDYExecutorForTransports(authorized, upgrade, http.MethodPost, u)
+	return remotecommand.NewSPDYExecutorForTransports(authorized, upgrader.NewUpgraderForStreaming(upgrade), http.MethodPost, u)
 }
 
 // timed tells how long the first answer took, which goes to the API server and back whatever lies between.
