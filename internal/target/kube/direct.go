@@ -19,7 +19,8 @@ import (
 )
 
 // Programs are sent into pods over SPDY where that can be had: the API server hands it on to the kubelet as it is, whereas it takes WebSocket's
-// frames apart and makes SPDY's of them, which costs it three times the processor (4 MB: 41 ms and 14, Kubernetes 1.34). client-go's executor
+// frames apart and makes SPDY's of them (4 MB: 41 ms of its processor and 14 in one measurement with Kubernetes 1.34, too noisy to tell in
+// another; a crowd of pods began sooner in each that was made). client-go's executor
 // for SPDY has its gaps, so it is used for nothing else, and with a connection that is ours: a connection that breaks off looks to it like the
 // end of the script, so the script has to say that it came to its end; it waits for answers whatever becomes of its context, and does not end
 // refused connections.
