@@ -47,7 +47,7 @@ check: build
 	@set -o pipefail; $(GO) test -race -timeout 30m -v $(TESTS) 2>&1 | awk -f tools/summary.awk
 
 drivers:
-	@set -o pipefail; $(GO) test -race -timeout 30m -v $(DRIVERS) 2>&1 | awk -f tools/summary.awk
+	@set -o pipefail; $(GO) test -race -timeout 30m -parallel 4 -v $(DRIVERS) 2>&1 | awk -f tools/summary.awk
 
 # Kueue itself, in a cluster of its own (root, and the packages that test/engines/kube/up.sh names): some minutes, and six more of a processor
 # the first time, so not part of test.

@@ -34,6 +34,9 @@ const (
 	AuthAADToken = "AADToken"
 )
 
+// StillServes is what is said of a deployment whose update failed.
+const StillServes = "the deployment as it was before still serves"
+
 // Where a deployment runs. Managed, Kubernetes and AzureMLCompute are Azure's words; the others are siblings of ours.
 const (
 	ServeManaged    = "Managed"           // nodes of a location, made for the deployment

@@ -124,11 +124,13 @@ func (c *Client) NextVersion(ctx context.Context, kind trainyard.Kind, name stri
 	return cmp.Or(r.Properties.Next, "1"), nil
 }
 
-// Latest is the newest version of an asset.
+// Latest is the newest version of an asset, of those that are not archived if there are such.
 func (c *Client) Latest(ctx context.Context, kind trainyard.Kind, name string) (json.RawMessage, error) {
-	query := url.Values{"$orderBy": {"createdtime desc"}, "$top": {"1"}, "listViewType": {"All"}}
-	for item, err := range c.List(ctx, query, string(kind), name, "versions") {
-		return item, err
+	for _, view := range []string{"ActiveOnly", "All"} {
+		query := url.Values{"$orderBy": {"createdtime desc"}, "$top": {"1"}, "listViewType": {view}}
+		for item, err := range c.List(ctx, query, string(kind), name, "versions") {
+			return item, err
+		}
 	}
 	return nil, trainyard.NotFound("%s %q has no version", strings.TrimSuffix(string(kind), "s"), name)
 }

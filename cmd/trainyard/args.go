@@ -11,7 +11,7 @@ import (
 var many = map[string]string{"--set": "=", "--tags": "=", "--remove": "", "--traffic": "=", "--mirror-traffic": "="}
 
 // azArgs turns the manners of az's arguments into ours: a leading "ml", long flags shortened as far as they stay clear (--workspace for
-// --workspace-name), and several values after one flag.
+// --workspace-name), several values after one flag, and a value after a switch: --local true.
 func azArgs(root *cobra.Command, args []string) []string {
 	if len(args) > 0 && args[0] == "ml" {
 		args = args[1:]
@@ -29,6 +29,10 @@ func azArgs(root *cobra.Command, args []string) []string {
 		if strings.HasPrefix(arg, "--") {
 			arg = wholeName(cmd, arg)
 		}
+		if i+1 < len(args) && isTruth(cmd, arg, args[i+1]) { // az has no flag without a value
+			i++
+			arg += "=" + strings.ToLower(args[i])
+		}
 		out = append(out, arg)
 		mark, several := many[arg]
 		if !several || cmd.Flag(strings.TrimPrefix(arg, "--")) == nil {
@@ -43,6 +47,16 @@ func azArgs(root *cobra.Command, args []string) []string {
 		}
 	}
 	return out
+}
+
+// isTruth says whether a flag's value, true or false, stands apart from it.
+func isTruth(cmd *cobra.Command, arg, next string) bool {
+	name, long := strings.CutPrefix(arg, "--")
+	if !long || !strings.EqualFold(next, "true") && !strings.EqualFold(next, "false") {
+		return false
+	}
+	f := cmd.Flag(name)
+	return f != nil && f.Value.Type() == "bool"
 }
 
 // wholeName completes a shortened long flag if only one begins so.

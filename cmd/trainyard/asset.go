@@ -187,6 +187,9 @@ func (a *app) assetUpdate(n assetNoun) *cobra.Command {
 			if len(patch) == 0 {
 				return usagef("nothing to change: give --description, --tags or --set")
 			}
+			if len(path) == 2 {
+				return usagef("say which version of %s: --version VERSION, or --label latest", path[1])
+			}
 			raw, err := changed(ctx, c, patch, path...)
 			if err != nil {
 				return err

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -21,7 +22,10 @@ func document(cmd *cobra.Command, args []string, noun string, sets []string) (*s
 	all := append(flagList(cmd, "set"), sets...)
 	n := flag(cmd, "name")
 	if len(args) > 0 {
-		n = args[0]
+		var err error
+		if n, err = name(cmd, args); err != nil {
+			return nil, err
+		}
 	}
 	if n != "" {
 		all = append(all, "name="+strconv.Quote(n))
@@ -32,7 +36,20 @@ func document(cmd *cobra.Command, args []string, noun string, sets []string) (*s
 	if file == "-" {
 		return nil, usagef("--file - is not read: name a file, so that relative paths in it have a folder to count from")
 	}
-	return spec.Load(file, spec.Options{Noun: noun, Set: all})
+	return spec.Load(file, spec.Options{Noun: noun, Set: all, Flags: flagsOf(cmd, all)})
+}
+
+// flagsOf says which of the arguments were no --set of the user's, but a flag by the field's name.
+func flagsOf(cmd *cobra.Command, sets []string) map[string]string {
+	own, flags := flagList(cmd, "set"), map[string]string{}
+	for _, arg := range sets {
+		field, _, _ := strings.Cut(arg, "=")
+		flag := cmd.Flags().Lookup(strings.ReplaceAll(field, "_", "-"))
+		if flag != nil && (flag.Changed || field == "name") && !slices.Contains(own, arg) {
+			flags[field] = "--" + flag.Name
+		}
+	}
+	return flags
 }
 
 // textSets are flags that hold text as --set arguments; from flag to field.

@@ -236,7 +236,11 @@ func (a *app) waitServing(ctx context.Context, c *client.Client, ans *client.Ans
 		a.note("\nNo longer watching; the deployment goes on.\n  look again  trainyard online-deployment show --name %s --endpoint-name %s", deployment, endpoint)
 		return err
 	}
-	a.note("%s", a.paintErr(red, "✗ "+deployment+" does not serve"))
+	what := deployment
+	if strings.Contains(err.Error(), trainyard.StillServes) {
+		what = "the new " + deployment
+	}
+	a.note("%s", a.paintErr(red, "✗ "+what+" does not serve"))
 	if raw, err := c.Get(ctx, endpointsPath, endpoint, "deployments", deployment); err == nil { // what was not taken as written may be why
 		if e, err := shown(trainyard.KindOnlineDeployment, raw); err == nil && e["warnings"] != nil {
 			a.warn(strings.Split(linesOf(e["warnings"]), "\n"))

@@ -71,7 +71,7 @@ func (a *app) endpointCreate() *cobra.Command {
 	cmd := a.verb(verb{
 		use: "create [NAME]", short: "Create an online endpoint",
 		long: `Creates an endpoint: an address, keys, and how requests are divided among deployments. It answers once it has a deployment.
-With --local its deployments run on this computer.`,
+With --local its deployments run on this computer. One that is there already is written over, and keeps its traffic unless that is given.`,
 		example: `  trainyard online-endpoint create --name iris
   trainyard online-endpoint create --name iris --auth-mode aml_token --tags team=flowers
   trainyard online-endpoint create --file endpoint.yml --local`,
@@ -84,11 +84,7 @@ With --local its deployments run on this computer.`,
 			if flagBool(cmd, "local") {
 				sets = append(sets, "compute=azureml:"+trainyard.LocalCompute)
 			}
-			doc, err := document(cmd, args, "online-endpoint", append(sets, tagSets(cmd)...))
-			if err != nil {
-				return err
-			}
-			return a.putEndpoint(ctx, c, cmd, doc, "creating ")
+			return a.writeEndpoint(ctx, c, cmd, args, sets, true)
 		},
 	}, trainyard.KindOnlineEndpoint)
 	cmd.ValidArgsFunction = nil // a new endpoint's name cannot be completed

@@ -48,6 +48,9 @@ whatever its traffic. --path asks for something else than a score: it is what st
 }
 
 func (a *app) invoke(ctx context.Context, c *client.Client, cmd *cobra.Command, name string) error {
+	if flag(cmd, "request-file") == "" && flag(cmd, "path") == "score" {
+		return usagef("what to send is missing: --request-file FILE, or - for standard input")
+	}
 	body, err := a.requestBody(flag(cmd, "request-file"))
 	if err != nil {
 		return err

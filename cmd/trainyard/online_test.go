@@ -156,7 +156,21 @@ func TestEndpointsFromTheCommandLine(t *testing.T) {
 	y.is("100\nnew\nb", "online-endpoint", "update", "-n", "iris", "--set", "description=new", "--query", "[traffic.Green, description, tags.a]", "-o", "tsv")
 	y.write("iris.yml", "name: iris\ndescription: of the file\n")
 	y.is("100\nof the file", "online-endpoint", "update", "-f", "iris.yml", "--query", "[traffic.Green, description]", "-o", "tsv")
-	_, note := y.run(2, "online-endpoint", "update", "-n", "iris", "--traffic", "blue")
+	y.is("100\nof the file", "online-endpoint", "create", "-f", "iris.yml", "--query", "[traffic.Green, description]", "-o", "tsv")
+	_, note := y.run(0, "online-endpoint", "create", "-n", "iris")
+	has(t, note, "iris keeps its traffic: Green 100 %")
+	_, note = y.run(1, "online-endpoint", "create", "-n", "iris", "--local", "true")
+	has(t, note, `"iris" that is not local: leave --local out`)
+	_, note = y.run(1, "online-endpoint", "update", "-n", "iris", "--local", "--traffic", "blue=100")
+	has(t, note, "no local online endpoint")
+	y.is("100", "online-endpoint", "create", "-n", "iris", "--local", "false", "--query", "traffic.Green", "-o", "tsv")
+	y.is("0", "online-endpoint", "create", "-n", "iris", "--traffic", "", "--query", "length(traffic)", "-o", "tsv")
+	y.run(0, "online-endpoint", "update", "-n", "iris", "--traffic", "Green=100")
+	_, note = y.run(1, "online-endpoint", "update", "-f", "ep.yml", "-n", "nobody")
+	has(t, note, `"nobody" does not exist`)
+	_, note = y.run(2, "online-endpoint", "create", "another", "-n", "iris")
+	has(t, note, "two names are given")
+	_, note = y.run(2, "online-endpoint", "update", "-n", "iris", "--traffic", "blue")
 	has(t, note, "want DEPLOYMENT=PERCENT")
 	y.run(2, "online-endpoint", "update", "-n", "iris")
 
@@ -167,7 +181,9 @@ func TestEndpointsFromTheCommandLine(t *testing.T) {
 	y.run(0, "online-endpoint", "delete", "-n", "other", "--local", "--yes")
 	y.is("iris", "online-endpoint", "list", "--query", "[].name", "-o", "tsv")
 	_, note = y.run(1, "online-endpoint", "create", "-n", "x")
-	has(t, note, "3 to 32 letters")
+	has(t, note, "3 to 32 letters", `--name "x": `)
+	_, note = y.run(1, "online-endpoint", "create", "-n", "abc", "--set", "auth_mode=none")
+	has(t, note, `--set auth_mode=none: `)
 }
 
 func TestDeploymentsFromTheCommandLine(t *testing.T) {
@@ -272,7 +288,9 @@ func TestInvoke(t *testing.T) {
 	_, note := y.run(1, "online-endpoint", "invoke", "-n", "iris", "-r", "in.json", "--local")
 	has(t, note, "no local deployment")
 	y.run(0, "online-deployment", "create", "-f", "blue.yml", "-e", "iris", "--local")
-	y.is(`/endpoints/iris/score Bearer first blue application/json`, "online-endpoint", "invoke", "-n", "iris", "--local")
+	y.is(`/endpoints/iris/score Bearer first blue application/json {"data":[1]}`, "online-endpoint", "invoke", "-n", "iris", "-r", "in.json", "--local")
+	_, note = y.run(2, "online-endpoint", "invoke", "-n", "iris")
+	has(t, note, "--request-file FILE")
 
 	y.score = func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("ms-azureml-model-error-reason", "model_error")

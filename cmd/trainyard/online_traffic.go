@@ -37,22 +37,17 @@ func (a *app) updateEndpoint(ctx context.Context, c *client.Client, cmd *cobra.C
 		return err
 	}
 	sets = append(sets, textSets(cmd, map[string]string{"description": "description"})...)
-	if flag(cmd, "file") != "" { // what the file says, whole; without traffic of its own, what there is
-		doc, err := document(cmd, args, "online-endpoint", append(sets, tagSets(cmd)...))
-		if err != nil {
-			return err
-		}
-		if kept, err := keptTraffic(ctx, c, cmd, args, doc, sets); err != nil || kept != nil {
-			if err != nil {
-				return err
-			}
-			doc = kept
-		}
-		return a.putEndpoint(ctx, c, cmd, doc, "changing ")
+	if flag(cmd, "file") != "" { // what the file says, whole
+		return a.writeEndpoint(ctx, c, cmd, args, sets, false)
 	}
 	n, err := name(cmd, args)
 	if err != nil {
 		return err
+	}
+	if flagBool(cmd, "local") {
+		if err := isLocal(ctx, c, n); err != nil {
+			return err
+		}
 	}
 	patch, err := endpointFields.patch(append(flagList(cmd, "set"), unquoted(append(textSets(cmd, map[string]string{"description": "description"}), tagSets(cmd)...))...), flagList(cmd, "remove"))
 	if err != nil {
@@ -81,16 +76,39 @@ func (a *app) updateEndpoint(ctx context.Context, c *client.Client, cmd *cobra.C
 	return a.showEndpoint(ctx, c, n)
 }
 
-// keptTraffic is the document with the traffic that the endpoint has, if the file and the flags say nothing of it; nil otherwise.
-func keptTraffic(ctx context.Context, c *client.Client, cmd *cobra.Command, args []string, doc *spec.Document, sets []string) (*spec.Document, error) {
+// writeEndpoint writes an endpoint as a file and flags have it. One that is there keeps its traffic if they say nothing of that.
+func (a *app) writeEndpoint(ctx context.Context, c *client.Client, cmd *cobra.Command, args, sets []string, create bool) error {
+	doc, err := document(cmd, args, "online-endpoint", append(sets, tagSets(cmd)...))
+	if err != nil {
+		return err
+	}
 	e, err := doc.OnlineEndpoint(c.Scope())
-	if err != nil || len(e.Spec.Traffic)+len(e.Spec.MirrorTraffic) > 0 {
-		return nil, err
+	if err != nil {
+		return err
 	}
 	old, err := onlineEndpointOf(ctx, c, e.Name)
-	if err != nil {
-		return nil, err
+	switch {
+	case err != nil && !(create && trainyard.IsNotFound(err)):
+		return err
+	case err == nil && flagBool(cmd, "local") && !local(old):
+		return trainyard.Conflict("there is an online endpoint %q that is not local: leave --local out, or choose another name", e.Name)
+	case err == nil && !e.Divided:
+		if doc, err = withTraffic(cmd, args, sets, old); err != nil {
+			return err
+		}
+		if percents := trafficText(old["traffic"]); percents != "" {
+			a.say("%s keeps its traffic: %s", e.Name, percents)
+		}
 	}
+	doing := "changing "
+	if create {
+		doing = "creating "
+	}
+	return a.putEndpoint(ctx, c, cmd, doc, doing)
+}
+
+// withTraffic is the document with the traffic that the endpoint has.
+func withTraffic(cmd *cobra.Command, args, sets []string, old map[string]any) (*spec.Document, error) {
 	for _, field := range []string{"traffic", "mirror_traffic"} {
 		data, err := json.Marshal(old[field])
 		if err != nil || old[field] == nil {

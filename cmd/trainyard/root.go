@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -31,7 +32,8 @@ func newRoot(a *app) *cobra.Command {
 				return unknown
 			}
 		}
-		return usagef("%w\n  see \"%s --help\"", err, cmd.CommandPath())
+		said, _, _ := strings.Cut(err.Error(), ": strconv.") // which is Go's
+		return usagef("%s\n  see \"%s --help\"", said, cmd.CommandPath())
 	})
 	f := root.PersistentFlags()
 	f.StringVarP(&a.output, "output", "o", "", "json, jsonc, yaml, yamlc, table, tsv or none (default: for people on a terminal, json otherwise)")

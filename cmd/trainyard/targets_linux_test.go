@@ -149,9 +149,9 @@ func placesOf(t *testing.T) []*place {
 		l.cli("compute", "attach", "-n", "hpc-low", "--type", "slurm", "--conf", conf, "--partition", "low", "-o", "none")
 		places = append(places, &place{name: "slurm", engine: "slurm", lab: l, compute: "hpc", low: "hpc-low", take: func(l *lab) { takeSlurm(l, conf) }})
 		if login := os.Getenv("TRAINYARD_TEST_SLURM_LOGIN"); login != "" {
-			l.attachBySSH(conf, login)
-			places = append(places, &place{name: "slurm over ssh", engine: "slurm", lab: l, compute: "hpc-ssh", lacks: map[string]string{
-				"preemption": "as by its own commands"}})
+			l.attachBySSH("hpc-ssh", conf, login, "main")
+			l.attachBySSH("hpc-ssh-low", conf, login, "low")
+			places = append(places, &place{name: "slurm over ssh", engine: "slurm", lab: l, compute: "hpc-ssh", low: "hpc-ssh-low", take: func(l *lab) { takeSlurm(l, conf) }})
 		}
 		l.cli("compute", "create", "-n", "pilots", "--type", "amlcompute", "--size", "Standard_F2s_v2", "--location", "pilots", "--max-instances", "2", "--idle-time-before-scale-down", "30", "-o", "none")
 		low, paid := l.rivals("narrow-pilots")
@@ -418,7 +418,7 @@ func targetsPage(places []*place, results map[string]map[string]string) string {
 }
 
 // attachBySSH attaches Slurm through its login node. login is what the engine's script says of it, as JSON.
-func (l *lab) attachBySSH(conf, login string) {
+func (l *lab) attachBySSH(name, conf, login, partition string) {
 	l.t.Helper()
 	var at struct {
 		Login struct {
@@ -431,12 +431,13 @@ func (l *lab) attachBySSH(conf, login string) {
 	if err := json.Unmarshal([]byte(login), &at); err != nil {
 		l.t.Fatal(err)
 	}
-	l.cli("compute", "attach", "-o", "none", "--file", l.file("hpc-ssh.yml", fmt.Sprintf(`
-name: hpc-ssh
+	l.cli("compute", "attach", "-o", "none", "--file", l.file(name+".yml", fmt.Sprintf(`
+name: %s
 type: slurm
+partition: %s
 address: %s
 folder: %s
 conf: %s
 ssh_settings: {admin_username: %s, ssh_port: %d, ssh_private_key_file: %s}
-`, at.Login.Address, l.t.TempDir(), conf, at.Login.User, at.Login.Port, at.Login.PrivateKey)))
+`, name, partition, at.Login.Address, l.t.TempDir(), conf, at.Login.User, at.Login.Port, at.Login.PrivateKey)))
 }

@@ -18,8 +18,8 @@ var (
 	assetName  = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,254}$`)
 )
 
-// Resource finds an asset, a datastore or a workspace. version "@latest" is the newest; "" is the container of a versioned kind, which is
-// its newest version under the container's name.
+// Resource finds an asset, a datastore or a workspace. version "@latest" is the newest that is not archived; "" is the container of a versioned kind, which is
+// that version under the container's name.
 func (c *Control) Resource(ctx context.Context, scope trainyard.Scope, kind trainyard.Kind, name, version string) (*trainyard.Resource, error) {
 	if label, ok := strings.CutPrefix(version, "@"); ok {
 		if !strings.EqualFold(label, "latest") {
@@ -42,15 +42,20 @@ func (c *Control) Resources(ctx context.Context, q trainyard.ResourceQuery) (tra
 	return c.Store.Resources(ctx, q)
 }
 
-// NextVersion is the newest version of a name and the number after its highest.
+// NextVersion is the newest version of a name, of those that are not archived if there are such, and the number after its highest.
 func (c *Control) NextVersion(ctx context.Context, scope trainyard.Scope, kind trainyard.Kind, name string) (latest, next string, err error) {
 	return c.Store.NextVersion(ctx, scope, kind, name)
 }
 
 // PutResource creates or updates. Versions are immutable: of an existing one only tags, description, archive flag and stage may change.
+// Without a version it is all versions of a name that are archived, or restored.
 func (c *Control) PutResource(ctx context.Context, who trainyard.User, in *trainyard.Resource) (*trainyard.Resource, bool, error) {
 	if !assetName.MatchString(in.Name) {
 		return nil, false, trainyard.Invalid("%q cannot be a name of one of %s: use letters, digits, '-', '_' and '.', beginning with a letter or digit", in.Name, in.Kind)
+	}
+	if in.Version == "" && in.Kind.Versioned() {
+		got, err := c.archiveAll(ctx, who, in)
+		return got, false, err
 	}
 	r := *in
 	if err := c.admit(ctx, &r); err != nil {
@@ -94,6 +99,76 @@ func (c *Control) PutResource(ctx context.Context, who trainyard.User, in *train
 		c.nodes.bump(everyHosted)
 	}
 	return &r, created, err
+}
+
+// archiveAll archives or restores all versions of a name, as in says, and refuses what else it would change. A version that is made at the
+// same time is not among them.
+func (c *Control) archiveAll(ctx context.Context, who trainyard.User, in *trainyard.Resource) (*trainyard.Resource, error) {
+	newest, err := c.Store.Resource(ctx, in.Scope, in.Kind, in.Name, "")
+	if err != nil {
+		return nil, err
+	}
+	var is, wants map[string]json.RawMessage
+	_, _ = json.Unmarshal(newest.Properties, &is), json.Unmarshal(in.Properties, &wants) // both were objects when they came
+	for _, field := range []string{"description", "tags", "properties"} {
+		if !empty(wants[field]) && !sameJSON(is[field], wants[field]) {
+			return nil, trainyard.Invalid("%s %q as a whole has no %s to change: those of its newest version are shown; name a version", singular(in.Kind), in.Name, field)
+		}
+	}
+	if wants["isArchived"] == nil {
+		return newest, nil
+	}
+	err = c.eachVersion(ctx, in.Scope, in.Kind, in.Name, func(tx *store.Tx, r *trainyard.Resource) error {
+		if r.Archived == in.Archived {
+			return nil
+		}
+		r.Archived, r.Modified, r.ModifiedBy = in.Archived, c.Now(), who.Name
+		tx.Event(c.event(r.Scope, string(r.Kind), r.Name, "updated", who.Name, r.Version))
+		_, err := tx.PutResource(r)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return c.Store.Resource(ctx, in.Scope, in.Kind, in.Name, "")
+}
+
+// empty says whether a member is not there, or holds nothing.
+func empty(value json.RawMessage) bool {
+	switch string(bytes.TrimSpace(value)) {
+	case "", "null", "{}", `""`:
+		return true
+	}
+	return false
+}
+
+// eachVersion does something to all versions of a name, in one transaction.
+func (c *Control) eachVersion(ctx context.Context, scope trainyard.Scope, kind trainyard.Kind, name string, do func(*store.Tx, *trainyard.Resource) error) error {
+	var versions []string
+	for q := (trainyard.ResourceQuery{Scope: scope, Kind: kind, Name: name, View: trainyard.ViewAll, Top: 1000}); ; {
+		page, err := c.Store.Resources(ctx, q)
+		if err != nil {
+			return err
+		}
+		for _, r := range page.Items {
+			versions = append(versions, r.Version)
+		}
+		if q.After = page.Next; q.After == "" {
+			break
+		}
+	}
+	return c.Store.Update(ctx, func(tx *store.Tx) error {
+		for _, version := range versions {
+			r, err := tx.Resource(scope, kind, name, version)
+			if err == nil {
+				err = do(tx, r)
+			}
+			if err != nil && !trainyard.IsNotFound(err) { // deleted meanwhile
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // admit checks what a new resource must have.
@@ -188,8 +263,17 @@ func sameJSON(a, b json.RawMessage) bool {
 	return bytes.Equal(norm(a), norm(b))
 }
 
-// DeleteResource deletes a version, or an unversioned resource.
+// DeleteResource deletes a version, or without one all versions of a name, or an unversioned resource.
 func (c *Control) DeleteResource(ctx context.Context, who trainyard.User, scope trainyard.Scope, kind trainyard.Kind, name, version string) error {
+	if version == "" && kind.Versioned() {
+		if _, err := c.Store.Resource(ctx, scope, kind, name, ""); err != nil {
+			return err
+		}
+		return c.eachVersion(ctx, scope, kind, name, func(tx *store.Tx, r *trainyard.Resource) error {
+			tx.Event(c.event(scope, string(kind), r.Name, "deleted", who.Name, r.Version))
+			return tx.DeleteResource(scope, kind, r.Name, r.Version)
+		})
+	}
 	return c.Store.Update(ctx, func(tx *store.Tx) error {
 		if _, err := tx.Resource(scope, kind, name, version); err != nil {
 			return err

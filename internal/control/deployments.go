@@ -1,10 +1,14 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/trainyard/trainyard"
@@ -163,6 +167,25 @@ func (c *Control) presentDeployment(d *trainyard.OnlineDeployment) *trainyard.On
 	return &out
 }
 
+// withoutIt is an endpoint's traffic with a deployment's part given to the one that gets the most, as --traffic says it.
+func withoutIt(traffic map[string]int, name string) string {
+	names := slices.Collect(maps.Keys(traffic))
+	names = slices.DeleteFunc(names, func(n string) bool { return n == name || traffic[n] == 0 })
+	if len(names) == 0 {
+		return "OTHER=100"
+	}
+	slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(traffic[b], traffic[a]), cmp.Compare(a, b)) })
+	words := make([]string, len(names))
+	for i, n := range names {
+		percent := traffic[n]
+		if i == 0 {
+			percent += traffic[name]
+		}
+		words[i] = fmt.Sprintf("%s=%d", n, percent)
+	}
+	return strings.Join(words, " ")
+}
+
 // DeleteDeployment begins to delete a deployment that gets no traffic.
 func (c *Control) DeleteDeployment(ctx context.Context, who trainyard.User, scope trainyard.Scope, endpoint, name string) error {
 	c.served.verbs.Lock()
@@ -176,7 +199,7 @@ func (c *Control) DeleteDeployment(ctx context.Context, who trainyard.User, scop
 		return noDeployment(endpoint, name)
 	}
 	if share := e.Spec.Traffic[old.Name]; share > 0 {
-		return trainyard.Conflict("deployment %q has %d percent of the traffic of endpoint %q; give that to another first: trainyard online-endpoint update --name %s --traffic \"%s=0\"", old.Name, share, e.Name, e.Name, old.Name)
+		return trainyard.Conflict("deployment %q has %d percent of the traffic of endpoint %q; give that to another first: trainyard online-endpoint update --name %s --traffic \"%s\"", old.Name, share, e.Name, e.Name, withoutIt(e.Spec.Traffic, old.Name))
 	}
 	d := *old
 	if err := d.MoveTo(trainyard.DeploymentDeleting, trainyard.Reason{Code: "Deleting", Message: "its replicas are being stopped"}, c.Now()); err != nil {

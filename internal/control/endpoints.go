@@ -39,6 +39,9 @@ func (c *Control) PutEndpoint(ctx context.Context, who trainyard.User, in *train
 			return nil, false, trainyard.Conflict("endpoint %q is being deleted; try again when it is gone", old.Name)
 		case overtaken(in.Modified, old.Modified):
 			return nil, false, trainyard.Conflict("endpoint %q was changed by another at the same time; read it again and repeat the change", old.Name)
+		case !strings.EqualFold(old.Spec.Compute, e.Spec.Compute) && len(c.served.deploymentsOf(old.Name)) > 0:
+			return nil, false, trainyard.Conflict("endpoint %q runs on %s, and has deployments: it cannot be moved to %s; delete its deployments first, or choose another name",
+				old.Name, sayCompute(old.Spec.Compute), sayCompute(e.Spec.Compute))
 		}
 		e.Scope, e.Name, e.Created, e.CreatedBy, e.Location = old.Scope, old.Name, old.Created, old.CreatedBy, cmp.Or(e.Location, old.Location)
 		if e.Epoch = old.Epoch; old.Spec.AuthMode != e.Spec.AuthMode {
@@ -108,6 +111,14 @@ func (c *Control) admitEndpoint(ctx context.Context, e *trainyard.OnlineEndpoint
 		s.MirrorTraffic = map[string]int{}
 	}
 	return nil
+}
+
+// sayCompute is an endpoint's compute in words.
+func sayCompute(id string) string {
+	if id == "" {
+		return "managed nodes"
+	}
+	return fmt.Sprintf("compute %q", id[strings.LastIndexByte(id, '/')+1:])
 }
 
 // namedCompute follows any spelling of a reference to a compute.

@@ -109,7 +109,7 @@ func (k *keeper) lost(r *replica, class trainyard.Class, why string) error {
 	n.Status.Next = nil
 	what := fmt.Sprintf("replica %s did not become ready: %s", r.job.Name, why)
 	if n.Status.Live != nil {
-		what += "; the deployment as it was before still serves"
+		what += "; " + trainyard.StillServes
 	}
 	k.c.served.forgive(k.key)
 	return k.move(&n, trainyard.DeploymentFailed, trainyard.Reason{Code: string(class), Message: what + tail})

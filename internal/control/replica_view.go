@@ -45,6 +45,9 @@ const replicaLog = "user_logs/std_log.txt"
 // DeploymentLogs is the end of what a deployment's replicas said, newest replica last: so many lines of each. container chooses between
 // the model server ("InferenceServer") and the preparation before it ("StorageInitializer").
 func (c *Control) DeploymentLogs(ctx context.Context, scope trainyard.Scope, endpoint, name string, tail int, container string) (string, error) {
+	if _, err := c.Endpoint(ctx, scope, endpoint); err != nil {
+		return "", err
+	}
 	d := c.served.deployment(endpoint, name)
 	if d == nil || d.Scope.Fold() != scope.Fold() {
 		return "", noDeployment(endpoint, name)

@@ -162,6 +162,22 @@ func TestTrafficGoesToDeploymentsThatStay(t *testing.T) {
 	if err := put(map[string]int{"blue": 100, "GREEN": 0}); err != nil {
 		t.Error(err)
 	}
+	if err := c.DeleteDeployment(t.Context(), anAdmin, scope, "wine", "blue"); err == nil || !strings.Contains(err.Error(), `--traffic "OTHER=100"`) {
+		t.Errorf("the only one with traffic: %v", err)
+	}
+	if err := put(map[string]int{"blue": 90, "green": 10}); err != nil {
+		t.Error(err)
+	}
+	if err := c.DeleteDeployment(t.Context(), anAdmin, scope, "wine", "green"); err == nil || !strings.Contains(err.Error(), `--traffic "blue=100"`) {
+		t.Errorf("one of two with traffic: %v", err)
+	}
+	_, _, err := c.PutEndpoint(t.Context(), anAdmin, &trainyard.OnlineEndpoint{Scope: scope, Name: "wine", Spec: trainyard.EndpointSpec{Compute: "local"}})
+	if err == nil || !strings.Contains(err.Error(), `"wine" runs on managed nodes, and has deployments: it cannot be moved to compute "local"`) {
+		t.Errorf("to another compute: %v", err)
+	}
+	if err := put(map[string]int{"blue": 100}); err != nil {
+		t.Error(err)
+	}
 	if err := c.DeleteDeployment(t.Context(), anAdmin, scope, "wine", "green"); err != nil {
 		t.Fatal(err)
 	}

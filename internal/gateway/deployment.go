@@ -29,7 +29,7 @@ type deployment struct {
 	replicas []*replica
 	turn     int
 	waiting  []*claim // in the order in which they are served
-	inside   int      // claims that count against the bound: at a replica or waiting for one
+	inside   int      // claims that count against the bound: at a replica or waiting for one, but for those that were held
 	running  int      // claims at a replica
 	counts   counts
 }
@@ -41,6 +41,7 @@ type replica struct {
 	gone     bool // no longer in Routes: what is under way ends, nothing new begins
 	idle     []*upstream
 	failures int           // connections in a row that failed
+	away     bool          // the last could not be made
 	suspect  time.Duration // not tried before this moment
 }
 
@@ -86,7 +87,8 @@ func orDefault(v, def time.Duration) time.Duration {
 }
 
 // acquire takes a slot at the least busy replica, or enters the queue: then the claim's channel delivers. It refuses what is over the
-// bound of 2 × concurrency × replicas, as Azure does.
+// bound of 2 × concurrency × instances, as Azure does. An instance whose replica is being replaced counts: losing one of two makes requests
+// wait, and a bound that were halved just then would refuse those that the other will take.
 func (d *deployment) acquire(c *claim, now time.Duration, maxHeld int) (grant, *refusal) {
 	d.mu.Lock()
 	if !d.used.Load() {
@@ -113,23 +115,26 @@ func (d *deployment) acquire(c *claim, now time.Duration, maxHeld int) (grant, *
 	return grant{}, nil
 }
 
-// admit counts a new claim in, or refuses it.
+// admit counts a new claim in, or refuses it. Those that are held for a replica to come do not count: once it has come they would keep out
+// who comes then.
 func (d *deployment) admit(c *claim, route *trainyard.DeploymentRoute, maxHeld int) *refusal {
 	if !c.mirror {
 		d.counts.total++
 	} else {
 		d.counts.mirrored++
 	}
+	bound := 2 * slots(route) * max(len(d.replicas), route.Wanted)
 	switch {
 	case d.gone:
 		return notFound("the deployment was deleted")
 	case len(d.replicas) == 0 && route.Failed != "":
 		return d.cannotCome(route)
-	case len(d.replicas) == 0:
+	case d.none():
 		if len(d.waiting) >= maxHeld {
-			return d.tooMany(route, "as many requests as may wait for the deployment's first replica do so already")
+			return d.tooMany(route, "as many requests as may wait for a replica of the deployment to come do so already")
 		}
-	case d.inside >= 2*slots(route)*len(d.replicas):
+		return nil
+	case d.inside >= bound, len(d.waiting) >= maxHeld+bound:
 		return d.tooMany(route, "more requests are under way than the deployment takes: twice max_concurrent_requests_per_instance for each instance")
 	}
 	c.counted = true
@@ -155,7 +160,7 @@ func (d *deployment) take(c *claim, route *trainyard.DeploymentRoute, now time.D
 	d.turn++
 	best.busy++
 	d.running++
-	if c.held && c.tries == 0 {
+	if c.held && (c.tries == 0 || route.Wakes) { // what it waited for has come, which the clock of its timeout did not wait for
 		c.base = now
 	}
 	return grant{r: best, up: best.pop(c.fresh)}, true
@@ -195,13 +200,34 @@ func (d *deployment) enqueue(c *claim, route *trainyard.DeploymentRoute, now tim
 // markHeld notes that all who wait do so for a replica to come, when there is none that could be tried. They keep that mark: when one
 // has come, those who waited for it are not refused because they waited.
 func (d *deployment) markHeld() {
-	for _, r := range d.replicas {
-		if r.failures == 0 {
-			return
-		}
+	if slices.ContainsFunc(d.replicas, func(r *replica) bool { return r.failures == 0 }) {
+		return
 	}
+	none := d.none()
 	for _, c := range d.waiting {
 		c.held = true
+		if none {
+			d.uncount(c)
+		}
+	}
+}
+
+// none says whether there is no replica, or none that could be reached the last time. One that was reached and is slow, or fails, is there.
+func (d *deployment) none() bool {
+	return !slices.ContainsFunc(d.replicas, func(r *replica) bool { return !r.away })
+}
+
+// reached notes that a replica takes connections.
+func (d *deployment) reached(r *replica) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	r.away = false
+}
+
+func (d *deployment) uncount(c *claim) {
+	if c.counted {
+		d.inside--
+		c.counted = false
 	}
 }
 
@@ -263,9 +289,10 @@ func (d *deployment) serve(now time.Duration) {
 type outcome uint8
 
 const (
-	served outcome = iota // it answered
-	unsure                // the client went away, or a kept connection had been closed meanwhile
-	failed                // it could not be reached, or was lost
+	served    outcome = iota // it answered
+	unsure                   // the client went away, or a kept connection had been closed meanwhile
+	failed                   // it was lost
+	unreached                // no connection could be made
 )
 
 // giveBack frees a slot. up is kept for the next request unless it is nil. A replica that failed is suspected for a moment that grows, and
@@ -277,13 +304,14 @@ func (d *deployment) giveBack(r *replica, up *upstream, what outcome, now time.D
 	d.running--
 	r.busy--
 	switch what {
-	case failed:
+	case failed, unreached:
 		r.failures++
+		r.away = what == unreached
 		r.suspect = now + min(25*time.Millisecond<<min(r.failures-1, 6), time.Second)
 		unused, r.idle = r.idle, nil
 		d.markHeld()
 	case served:
-		r.failures, r.suspect = 0, 0
+		r.failures, r.suspect, r.away = 0, 0, false
 	}
 	if up != nil && (r.gone || len(r.idle) >= maxIdle) {
 		unused = append(unused, up)
@@ -301,10 +329,7 @@ const maxIdle = 512
 // leave ends a claim and counts its answer.
 func (d *deployment) leave(c *claim, status int, took time.Duration, now time.Duration) {
 	d.mu.Lock()
-	if c.counted {
-		d.inside--
-		c.counted = false
-	}
+	d.uncount(c)
 	d.counts.answer(status, took)
 	d.mu.Unlock()
 }

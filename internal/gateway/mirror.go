@@ -149,9 +149,10 @@ func (g *Gateway) mirrorTry(d *deployment, s grant, raw []byte) (status int, aga
 	if !reused {
 		var err error
 		if up, err = g.connect(s.r, d.timeout()); err != nil {
-			closeAll(d.giveBack(s.r, nil, failed, g.now()))
+			closeAll(d.giveBack(s.r, nil, unreached, g.now()))
 			return http.StatusBadGateway, true
 		}
+		d.reached(s.r)
 	}
 	status, keep, err := g.mirrorExchange(d, up, raw)
 	what, kept := served, up

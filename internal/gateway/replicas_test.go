@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/trainyard/trainyard"
 	"github.com/trainyard/trainyard/internal/gateway"
 )
 
@@ -160,6 +161,132 @@ func TestAFullDeploymentSays429(t *testing.T) {
 		}
 		return queued > 0
 	})
+}
+
+// A deployment of two instances takes as many requests while one of them is being replaced.
+func TestAnInstanceThatIsBeingReplacedCounts(t *testing.T) {
+	release := make(chan struct{})
+	model := replica(t, func(w http.ResponseWriter, r *http.Request) { <-release })
+	d := deployment("blue", address(model))
+	d.Concurrency, d.Wanted = 1, 2
+	r := run(t, newSource(endpoint(d)))
+	got := make(chan int, 4)
+	for range 4 {
+		go func() { got <- r.score("{}").StatusCode }()
+	}
+	r.until("one runs and three wait, or are refused", func() bool { s := r.stats("blue"); return s.InFlight+s.Queued+len(got) == 4 })
+	if s := r.stats("blue"); s.InFlight != 1 || s.Queued != 3 {
+		t.Errorf("with one of two instances there %d run and %d wait, want 1 and 3", s.InFlight, s.Queued)
+	}
+	if res := r.score("{}"); res.StatusCode != 429 {
+		t.Errorf("the fifth: %d %s", res.StatusCode, res.text)
+	}
+	close(release)
+	for range 4 {
+		if code := <-got; code != 200 {
+			t.Errorf("one that waited: %d", code)
+		}
+	}
+}
+
+// Requests that waited for a replica to come do not keep out those that come when it is there.
+func TestRequestsThatWereHeldLeaveRoomForOthers(t *testing.T) {
+	release := make(chan struct{})
+	model := replica(t, func(w http.ResponseWriter, r *http.Request) { <-release })
+	for name, before := range map[string]func() []string{
+		"none yet": func() []string { return nil },
+		"a dead one": func() []string {
+			dead := httptest.NewServer(nil)
+			dead.Close()
+			return []string{address(dead)}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			route := func(replicas ...string) trainyard.DeploymentRoute {
+				d := deployment("blue", replicas...)
+				d.Concurrency, d.Wanted, d.Wakes = 1, 1, true
+				return d
+			}
+			r := run(t, newSource(endpoint(route(before()...))))
+			got := make(chan int, 8)
+			send := func(n int) {
+				for range n {
+					go func() { got <- r.score("{}").StatusCode }()
+				}
+			}
+			send(1) // by which it is known that none can be reached
+			r.until("one is held", func() bool { s := r.stats("blue"); return s.Queued == 1 && s.InFlight == 0 })
+			send(4)
+			r.until("five are held", func() bool { s := r.stats("blue"); return s.Queued == 5 && s.InFlight == 0 || len(got) > 0 })
+			r.set(endpoint(route(address(model))))
+			r.until("one runs and four wait", func() bool { s := r.stats("blue"); return s.InFlight == 1 && s.Queued == 4 || len(got) > 0 })
+			send(2)
+			r.until("six wait, or are refused", func() bool { return r.stats("blue").Queued+len(got) == 6 })
+			if res := r.score("{}"); res.StatusCode != 429 {
+				t.Errorf("the third that came later: %d %s", res.StatusCode, res.text)
+			}
+			for range 7 {
+				go func() { release <- struct{}{} }()
+			}
+			for range 7 {
+				if code := <-got; code != 200 {
+					t.Errorf("one that waited: %d", code)
+				}
+			}
+		})
+	}
+}
+
+// A replica that was lost once, and is busy since, is there: no more requests than the deployment takes wait for it.
+func TestABusyReplicaThatWasLostOnceTakesNoMore(t *testing.T) {
+	release, begun := make(chan struct{}), make(chan struct{}, 8)
+	var asked atomic.Int32
+	model := replica(t, func(w http.ResponseWriter, r *http.Request) {
+		if asked.Add(1) == 1 {
+			panic(http.ErrAbortHandler)
+		}
+		begun <- struct{}{}
+		<-release
+	})
+	d := deployment("blue", address(model))
+	d.Concurrency, d.Wanted, d.Wakes = 1, 1, true
+	r := run(t, newSource(endpoint(d)))
+	got := make(chan int, 8)
+	for range 2 {
+		go func() { got <- r.score("{}").StatusCode }()
+	}
+	<-begun
+	r.until("one runs and one waits", func() bool { s := r.stats("blue"); return s.InFlight == 1 && s.Queued == 1 })
+	if res := r.score("{}"); res.StatusCode != 429 || r.stats("blue").Retries == 0 {
+		t.Errorf("the third: %d %s after %d retries", res.StatusCode, res.text, r.stats("blue").Retries)
+	}
+	close(release)
+	for range 2 {
+		if code := <-got; code != 200 {
+			t.Errorf("one that waited: %d", code)
+		}
+	}
+}
+
+// A request that found its replica dead and was held for the next has its whole timeout there.
+func TestARequestThatWasHeldHasItsWholeTimeout(t *testing.T) {
+	model := replica(t, func(w http.ResponseWriter, r *http.Request) { <-time.After(50 * time.Millisecond) })
+	dead := httptest.NewServer(nil)
+	dead.Close()
+	route := func(replica string) trainyard.DeploymentRoute {
+		d := deployment("blue", replica)
+		d.Wanted, d.Wakes, d.Timeout = 1, true, time.Second
+		return d
+	}
+	r := run(t, newSource(endpoint(route(address(dead)))))
+	got := make(chan reply, 1)
+	go func() { got <- r.score("{}") }()
+	r.until("it is held", func() bool { s := r.stats("blue"); return s.Queued == 1 && s.Retries > 0 })
+	<-time.After(1100 * time.Millisecond) // longer than its timeout
+	r.set(endpoint(route(address(model))))
+	if res := <-got; res.StatusCode != 200 {
+		t.Errorf("%d %s", res.StatusCode, res.text)
+	}
 }
 
 func TestAModelThatTakesTooLongIsA408(t *testing.T) {

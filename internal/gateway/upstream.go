@@ -182,9 +182,10 @@ func (c *conn) try(g grant, whole bool) error {
 	if !reused {
 		var err error
 		if up, err = c.g.connect(g.r, end-c.g.now()); err != nil {
-			closeAll(d.giveBack(g.r, nil, failed, c.g.now()))
+			closeAll(d.giveBack(g.r, nil, unreached, c.g.now()))
 			return &lostError{err: fmt.Errorf("connect to %s: %w", g.r.route.Address, err)}
 		}
+		d.reached(g.r)
 	}
 	var reusable bool
 	err := errClientGone

@@ -42,7 +42,7 @@ func (d *Document) OnlineDeployment(scope trainyard.Scope) (*OnlineDeployment, e
 	}
 	f.silent("$schema", "id", "kind", "provisioning_state", "creation_context", "package_model", "with_package")
 	dep := &OnlineDeployment{Name: f.endpointName("name", "deployment"), Endpoint: f.endpointName("endpoint_name", "endpoint"), Location: f.text("location"),
-		Tags: f.texts("tags", false), Instances: or(f.integer("instance_count", 0), 1)}
+		Tags: f.texts("tags", false), Instances: or(f.integer("instance_count", 1), 1)}
 	t := &deploymentTranslator{fields: f, scope: scope, limit: d.limit, dep: dep}
 	s := &dep.Spec
 	s.EndpointComputeType = t.kind(d.schemaName())

@@ -16,6 +16,7 @@ type OnlineEndpoint struct {
 	Tags     map[string]string
 	Identity json.RawMessage
 	Spec     trainyard.EndpointSpec
+	Divided  bool // it says how requests are divided, if only that they are not
 	Warnings []string
 }
 
@@ -40,6 +41,7 @@ func (d *Document) OnlineEndpoint(scope trainyard.Scope) (*OnlineEndpoint, error
 	s.Traffic = f.percents("traffic")
 	f.wholeTraffic(s.Traffic)
 	s.MirrorTraffic = f.percents("mirror_traffic")
+	e.Divided = f.get("traffic") != nil || f.get("mirror_traffic") != nil
 	f.mirrors(s)
 	s.PublicNetworkAccess = f.choice("public_network_access", "enabled", "Enabled", "disabled", "Disabled")
 	f.noted("public_network_access", "who reaches the gateway's address reaches the endpoint, with a key")

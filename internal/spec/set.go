@@ -43,9 +43,12 @@ func steps(path string) ([]step, bool) {
 }
 
 // set carries out one --set argument on the tree: it makes what is missing on the way. Relative paths in the value count from dir.
-func set(root *node, arg, dir string, p *problems) {
+func set(root *node, arg, dir string, flags map[string]string, p *problems) {
 	src := &source{name: "--set " + arg, dir: dir}
 	path, text, found := strings.Cut(arg, "=")
+	if flag := flags[path]; flag != "" {
+		src.name = flag + " " + text
+	}
 	way, ok := steps(strings.TrimSpace(path))
 	if !found || !ok {
 		p.at(place{src: src}, "", "want NAME=VALUE, such as --set resources.instance_count=2 or --set a.b[0].c=x")

@@ -18,10 +18,11 @@ import (
 
 // Options say how to read a document.
 type Options struct {
-	Noun   string   // of the command line: job, compute, environment, data, datastore, workspace; "": the file must say it
-	Set    []string // "a.b[0].c=value", carried out in order; what is missing on the way is made
-	Remove []string // "a.b[0]", carried out after Set
-	Limit  int64    // most bytes of a build context: see Snapshot; 0: SnapshotLimit
+	Noun   string            // of the command line: job, compute, environment, data, datastore, workspace; "": the file must say it
+	Set    []string          // "a.b[0].c=value", carried out in order; what is missing on the way is made
+	Remove []string          // "a.b[0]", carried out after Set
+	Flags  map[string]string // what Set was made of, where that is not --set itself: flags by path, for messages
+	Limit  int64             // most bytes of a build context: see Snapshot; 0: SnapshotLimit
 }
 
 // Document is a file that was read, and is of a kind this build acts on.
@@ -95,7 +96,7 @@ func Parse(name string, data []byte, dir string, opts Options) (*Document, error
 		root.moved(&source{name: "the command line", dir: dir})
 	}
 	for _, arg := range opts.Set {
-		set(root, arg, dir, p)
+		set(root, arg, dir, opts.Flags, p)
 	}
 	for _, path := range opts.Remove {
 		remove(root, path, p)

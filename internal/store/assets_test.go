@@ -81,6 +81,22 @@ func TestResources(t *testing.T) {
 		if latest != "zz" || next != "3" || err != nil {
 			t.Errorf("latest %q next %q %v", latest, next, err)
 		}
+		for _, archive := range []struct{ version, latest string }{{"zz", "2"}, {"2", "zz"}} { // 1 is archived; of none but archived ones it is the newest
+			must(t, s, func(tx *Tx) error {
+				up := data("iris", archive.version)
+				up.Archived = true
+				if _, err := tx.PutResource(up); err != nil {
+					return err
+				}
+				if latest, _, err := tx.NextVersion(scope, trainyard.KindData, "iris"); latest != archive.latest || err != nil {
+					t.Errorf("in the transaction that archives %s the latest is %q, want %q, %v", archive.version, latest, archive.latest, err)
+				}
+				return nil
+			})
+			if latest, next, err = s.NextVersion(bg, scope, trainyard.KindData, "iris"); latest != archive.latest || next != "3" || err != nil {
+				t.Errorf("with %s archived, too, the latest is %q, want %q, next %q, %v", archive.version, latest, archive.latest, next, err)
+			}
+		}
 		latest, next, err = s.NextVersion(bg, scope, trainyard.KindData, "nothing")
 		if latest != "" || next != "1" || err != nil {
 			t.Errorf("of an unknown name: latest %q next %q %v", latest, next, err)

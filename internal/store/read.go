@@ -225,7 +225,8 @@ func (s *Store) Resources(ctx context.Context, rq trainyard.ResourceQuery) (trai
 	return page(rows, top, func(r *resourceRecord) int64 { return r.seq }, func(r *resourceRecord) *trainyard.Resource { return r.resource }), err
 }
 
-// NextVersion is the newest version of a name ("" if there is none) and the number after its highest ("1" if none is a number).
+// NextVersion is the newest version of a name that is not archived, else the newest ("" if there is none), and the number after its highest
+// ("1" if none is a number).
 func (s *Store) NextVersion(ctx context.Context, scope trainyard.Scope, kind trainyard.Kind, name string) (latest, next string, err error) {
 	v, err := readVersions(ctx, s.reads, makeResourceKey(scope, kind, name, ""), nil)
 	if err != nil {

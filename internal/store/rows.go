@@ -210,14 +210,15 @@ func readSetting(ctx context.Context, q querier, key string) ([]byte, error) {
 
 // versions is what is known of the versions of a name.
 type versions struct {
-	latest    string
+	latest    string // the newest, of those that are not archived if there are such
 	latestSeq int64
+	archived  int64 // of the latest: 1 or 0
 	highest   int64
 }
 
-func (v *versions) add(version string, seq int64) {
-	if seq > v.latestSeq {
-		v.latest, v.latestSeq = version, seq
+func (v *versions) add(version string, seq, archived int64) {
+	if v.latest == "" || archived < v.archived || archived == v.archived && seq > v.latestSeq {
+		v.latest, v.latestSeq, v.archived = version, seq, archived
 	}
 	v.highest = max(v.highest, number(version))
 }
@@ -239,8 +240,8 @@ func readVersions(ctx context.Context, q querier, k resourceKey, skip map[string
 		args = append(args, version)
 		where += fmt.Sprintf(" AND version <> $%d", len(args))
 	}
-	rows, err := q.query(ctx, "SELECT version, seq"+where+" ORDER BY seq DESC LIMIT 1", args...)
-	if _, err := scanAll(rows, err, func(rows *sql.Rows) (any, error) { return nil, rows.Scan(&v.latest, &v.latestSeq) }); err != nil {
+	rows, err := q.query(ctx, "SELECT version, seq, archived"+where+" ORDER BY archived, seq DESC LIMIT 1", args...)
+	if _, err := scanAll(rows, err, func(rows *sql.Rows) (any, error) { return nil, rows.Scan(&v.latest, &v.latestSeq, &v.archived) }); err != nil {
 		return v, err
 	}
 	rows, err = q.query(ctx, "SELECT COALESCE(MAX(number), 0)"+where, args...)

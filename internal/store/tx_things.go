@@ -159,7 +159,7 @@ func (tx *Tx) resource(key resourceKey) (*resourceRecord, error) {
 	return r, nil
 }
 
-// Resource reads a resource. Names compare without regard to case. An empty version of a versioned kind is the newest.
+// Resource reads a resource. Names compare without regard to case. An empty version of a versioned kind is the latest, see NextVersion.
 func (tx *Tx) Resource(scope trainyard.Scope, kind trainyard.Kind, name, version string) (*trainyard.Resource, error) {
 	if version == "" && kind.Versioned() {
 		latest, _, err := tx.NextVersion(scope, kind, name)
@@ -233,7 +233,8 @@ func (tx *Tx) DeleteResource(scope trainyard.Scope, kind trainyard.Kind, name, v
 	return nil
 }
 
-// NextVersion is the newest version of a name ("" if there is none) and the number after its highest ("1" if none is a number).
+// NextVersion is the newest version of a name that is not archived, else the newest ("" if there is none), and the number after its highest
+// ("1" if none is a number).
 func (tx *Tx) NextVersion(scope trainyard.Scope, kind trainyard.Kind, name string) (latest, next string, err error) {
 	key := makeResourceKey(scope, kind, name, "")
 	known := map[string]*resourceRecord{} // by version: what the database does not know yet
@@ -250,7 +251,7 @@ func (tx *Tx) NextVersion(scope trainyard.Scope, kind trainyard.Kind, name strin
 	}
 	for version, r := range known {
 		if r.resource != nil {
-			v.add(version, r.seq)
+			v.add(version, r.seq, int64(bit(r.resource.Archived)))
 		}
 	}
 	return v.latest, fmt.Sprint(v.highest + 1), nil

@@ -3,12 +3,16 @@
 package kube
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/pem"
 	"errors"
+	"fmt"
+	"io"
 	"math"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -28,7 +32,7 @@ import (
 type gate struct {
 	*client
 	mu    sync.Mutex
-	how   map[string]string // by what Upgrade begins with: "refused", "dropped", "unanswered"; "" is let through
+	how   map[string]string // by what Upgrade begins with: "refused", "dropped", "unanswered", "cut", "cut at its end"; "" is let through
 	asked []string
 }
 
@@ -72,7 +76,51 @@ func (g *gate) treat(w http.ResponseWriter, r *http.Request, onward http.Handler
 		g.note(protocol)
 		<-r.Context().Done()
 		g.note(protocol + ":left")
+	case "cut", "cut at its end":
+		g.note(protocol)
+		onward.ServeHTTP(&cutting{w, g, protocol, how == "cut"}, r)
 	}
+}
+
+// cutting ends connections at their 64th KiB, or instead of handing the last word of send.sh on, and takes note of that.
+type cutting struct {
+	http.ResponseWriter
+	g        *gate
+	protocol string
+	inside   bool
+}
+
+func (c *cutting) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, rw, err := http.NewResponseController(c.ResponseWriter).Hijack()
+	return &cutConn{Conn: conn, cutting: c}, rw, err
+}
+
+type cutConn struct {
+	net.Conn
+	*cutting
+	came atomic.Int64
+	once sync.Once
+}
+
+func (c *cutConn) cut() error {
+	c.once.Do(func() { c.g.note(c.protocol + ":cut") })
+	_ = c.Conn.Close()
+	return io.ErrUnexpectedEOF
+}
+
+func (c *cutConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if c.came.Add(int64(n)) > 64<<10 && c.inside {
+		return 0, c.cut()
+	}
+	return n, err
+}
+
+func (c *cutConn) Write(p []byte) (int, error) {
+	if !c.inside && bytes.Contains(p, []byte("done\n")) {
+		return 0, c.cut()
+	}
+	return c.Conn.Write(p)
 }
 
 func newGate(t *testing.T, behind *client) *gate {
@@ -236,6 +284,36 @@ func TestAProgramIsSentPackedOrNot(t *testing.T) {
 	sent(2, true, false)
 	sent(3, false, false)
 	sent(4, false, true)
+}
+
+// A connection that is cut while the program goes over it, or just when all of it has come, is no end of the task, which runs once.
+func TestAConnectionIsCutInTheMiddleOfSending(t *testing.T) {
+	var g *gate
+	b := newBench(t, func(c *Config) {
+		behind, err := c.connect()
+		if err != nil {
+			t.Fatal(err)
+		}
+		g = newGate(t, behind)
+		c.Kubeconfig = fmt.Sprintf("{current-context: gate, contexts: [{name: gate, context: {cluster: gate, user: nobody}}], "+
+			"clusters: [{name: gate, cluster: {server: %q}}], users: [{name: nobody, user: {}}]}", g.rest.Host)
+	})
+	for attempt, how := range []string{"cut", "cut at its end", "cut at its end"} {
+		b.api.notDirect.Store(0)
+		g.is(how, "")
+		k := b.task(1, "echo here"+[]string{"", "", "; sleep 4"}[attempt]) // the second may have ended before it is sent again
+		k.ID = trainyard.MakeTaskID(k.ID.Job(), attempt+1, 0)
+		b.start(k)
+		b.ends(k, trainyard.ClassOK, "")
+		b.ran(k, 1)
+		if got := b.log(k); got != "here\n" {
+			t.Errorf("%s: the log is %q", how, got)
+		}
+		_, after, cut := strings.Cut(g.went(), "SPDY:cut")
+		if again := attempt != 1; !cut || again && (!strings.Contains(after, "websocket") || b.api.directIsOpen()) {
+			t.Errorf("%s: it went over %s, want WebSocket after SPDY was cut", how, g.went())
+		}
+	}
 }
 
 // What a pod's shell says is kept in part, however much it is.

@@ -166,6 +166,7 @@ func TestPreemptedIsALostNode(t *testing.T) {
 }
 
 func TestSlurmsTimeLimit(t *testing.T) {
+	t.Parallel()
 	s := lab(t)
 	s.TimeLimit = "1"
 	d := open(t, s, t.TempDir())

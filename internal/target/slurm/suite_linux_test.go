@@ -12,9 +12,13 @@ import (
 )
 
 func TestConformance(t *testing.T) {
+	t.Parallel() // beside a test that waits, after those that stop Slurm
 	lab(t)
 	for _, way := range waysIn {
-		t.Run(way, func(t *testing.T) { conform(t, way) })
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			conform(t, way)
+		})
 	}
 }
 
