@@ -92,13 +92,10 @@ With --local its deployments run on this computer. One that is there already is 
 	return addEndpointFlags(addFileFlags(cmd, "endpoint"))
 }
 
-func (a *app) putEndpoint(ctx context.Context, c *client.Client, cmd *cobra.Command, doc *spec.Document, doing string) error {
-	e, err := doc.OnlineEndpoint(c.Scope())
-	if err != nil {
-		return err
-	}
+func (a *app) putEndpoint(ctx context.Context, c *client.Client, cmd *cobra.Command, e *spec.OnlineEndpoint, doing string) error {
 	a.warn(e.Warnings)
 	if e.Location == "" {
+		var err error
 		if e.Location, err = c.Location(ctx); err != nil {
 			return err
 		}

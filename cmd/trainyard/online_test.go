@@ -155,6 +155,7 @@ func TestEndpointsFromTheCommandLine(t *testing.T) {
 	y.is("20", "online-endpoint", "update", "-n", "iris", "--mirror-traffic", "blue=20", "--query", "mirror_traffic.blue", "-o", "tsv")
 	y.is("100\nnew\nb", "online-endpoint", "update", "-n", "iris", "--set", "description=new", "--query", "[traffic.Green, description, tags.a]", "-o", "tsv")
 	y.write("iris.yml", "name: iris\ndescription: of the file\n")
+	y.is("0", "online-endpoint", "update", "-n", "iris", "--remove", "mirror_traffic", "--query", "length(mirror_traffic)", "-o", "tsv")
 	y.is("100\nof the file", "online-endpoint", "update", "-f", "iris.yml", "--query", "[traffic.Green, description]", "-o", "tsv")
 	y.is("100\nof the file", "online-endpoint", "create", "-f", "iris.yml", "--query", "[traffic.Green, description]", "-o", "tsv")
 	_, note := y.run(0, "online-endpoint", "create", "-n", "iris")

@@ -9,7 +9,6 @@ import (
 
 	"github.com/trainyard/trainyard"
 	"github.com/trainyard/trainyard/client"
-	"github.com/trainyard/trainyard/internal/spec"
 )
 
 var endpointFields = fields{"description": "properties.description", "auth_mode": "properties.authMode", "public_network_access": "properties.publicNetworkAccess",
@@ -92,10 +91,7 @@ func (a *app) writeEndpoint(ctx context.Context, c *client.Client, cmd *cobra.Co
 		return err
 	case err == nil && flagBool(cmd, "local") && !local(old):
 		return trainyard.Conflict("there is an online endpoint %q that is not local: leave --local out, or choose another name", e.Name)
-	case err == nil && !e.Divided:
-		if doc, err = withTraffic(cmd, args, sets, old); err != nil {
-			return err
-		}
+	case err == nil && e.Spec.Traffic == nil:
 		if percents := trafficText(old["traffic"]); percents != "" {
 			a.say("%s keeps its traffic: %s", e.Name, percents)
 		}
@@ -104,19 +100,7 @@ func (a *app) writeEndpoint(ctx context.Context, c *client.Client, cmd *cobra.Co
 	if create {
 		doing = "creating "
 	}
-	return a.putEndpoint(ctx, c, cmd, doc, doing)
-}
-
-// withTraffic is the document with the traffic that the endpoint has.
-func withTraffic(cmd *cobra.Command, args, sets []string, old map[string]any) (*spec.Document, error) {
-	for _, field := range []string{"traffic", "mirror_traffic"} {
-		data, err := json.Marshal(old[field])
-		if err != nil || old[field] == nil {
-			continue
-		}
-		sets = append(sets, field+"="+string(data))
-	}
-	return document(cmd, args, "online-endpoint", append(sets, tagSets(cmd)...))
+	return a.putEndpoint(ctx, c, cmd, e, doing)
 }
 
 // changeEndpoint reads an endpoint, applies a merge patch and, on top, members of its properties as a whole, writes it, and waits.
@@ -129,8 +113,17 @@ func (a *app) changeEndpoint(ctx context.Context, c *client.Client, cmd *cobra.C
 	if err != nil {
 		return err
 	}
-	merge(m, patch)
 	props := asMap(m["properties"])
+	for _, member := range []string{"traffic", "mirrorTraffic"} {
+		change, changed := asMap(patch["properties"])[member]
+		switch {
+		case !changed: // it is left to the server, which may have heard of another's change
+			delete(props, member)
+		case change == nil:
+			whole[member] = map[string]any{}
+		}
+	}
+	merge(m, patch)
 	for k, v := range whole {
 		props[k] = v
 	}

@@ -101,6 +101,12 @@ func (d *door) patchEndpointOnce(c *call, kind trainyard.Kind, patch *written) (
 	if err != nil {
 		return reply{}, err
 	}
+	if spec.Traffic == nil { // taken away, and not left alone
+		spec.Traffic = map[string]int{}
+	}
+	if spec.MirrorTraffic == nil {
+		spec.MirrorTraffic = map[string]int{}
+	}
 	e := *old
 	e.Spec = *spec
 	if patch.Tags != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/trainyard/trainyard/internal/store"
 )
 
-// PutEndpoint creates an endpoint or changes one: its traffic, who may call it, tags. Names are unique in a server, as Azure's are in a
+// PutEndpoint creates an endpoint or changes one: its traffic, who may call it, tags. Traffic that is nil stays as it is. Names are unique in a server, as Azure's are in a
 // region, because callers reach an endpoint by its name alone.
 func (c *Control) PutEndpoint(ctx context.Context, who trainyard.User, in *trainyard.OnlineEndpoint) (*trainyard.OnlineEndpoint, bool, error) {
 	e := *in
@@ -46,6 +46,12 @@ func (c *Control) PutEndpoint(ctx context.Context, who trainyard.User, in *train
 		e.Scope, e.Name, e.Created, e.CreatedBy, e.Location = old.Scope, old.Name, old.Created, old.CreatedBy, cmp.Or(e.Location, old.Location)
 		if e.Epoch = old.Epoch; old.Spec.AuthMode != e.Spec.AuthMode {
 			e.Epoch = max(old.Epoch+1, now.UnixMicro())
+		}
+		if e.Spec.Traffic == nil {
+			e.Spec.Traffic = old.Spec.Traffic
+		}
+		if e.Spec.MirrorTraffic == nil {
+			e.Spec.MirrorTraffic = old.Spec.MirrorTraffic
 		}
 		e.Keys = old.Keys // only RegenerateKey changes them: who merges what was read must not bring a key back that is good no more
 	} else {
@@ -104,12 +110,6 @@ func (c *Control) admitEndpoint(ctx context.Context, e *trainyard.OnlineEndpoint
 		}
 	}
 	s.ScoringURI, s.SwaggerURI, s.ProvisioningState = "", "", ""
-	if s.Traffic == nil {
-		s.Traffic = map[string]int{}
-	}
-	if s.MirrorTraffic == nil {
-		s.MirrorTraffic = map[string]int{}
-	}
 	return nil
 }
 

@@ -175,11 +175,29 @@ func TestTrafficGoesToDeploymentsThatStay(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), `"wine" runs on managed nodes, and has deployments: it cannot be moved to compute "local"`) {
 		t.Errorf("to another compute: %v", err)
 	}
-	if err := put(map[string]int{"blue": 100}); err != nil {
-		t.Error(err)
+	change := func(traffic, mirror map[string]int) trainyard.EndpointSpec {
+		t.Helper()
+		e, _, err := c.PutEndpoint(t.Context(), anAdmin, &trainyard.OnlineEndpoint{Scope: scope, Name: "wine", Spec: trainyard.EndpointSpec{Traffic: traffic, MirrorTraffic: mirror}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e.Spec
 	}
+	if s := change(map[string]int{"blue": 100}, map[string]int{"green": 20}); s.Traffic["blue"] != 100 || s.MirrorTraffic["green"] != 20 {
+		t.Errorf("the traffic is %v, mirrored %v", s.Traffic, s.MirrorTraffic)
+	}
+	if s := change(nil, nil); s.Traffic["blue"] != 100 || s.MirrorTraffic["green"] != 20 {
+		t.Errorf("of a change that says nothing of it, the traffic is %v, mirrored %v", s.Traffic, s.MirrorTraffic)
+	}
+	if s := change(nil, map[string]int{}); s.Traffic["blue"] != 100 || len(s.MirrorTraffic) != 0 {
+		t.Errorf("of a change that ends the mirroring, the traffic is %v, mirrored %v", s.Traffic, s.MirrorTraffic)
+	}
+	change(nil, map[string]int{"green": 20})
 	if err := c.DeleteDeployment(t.Context(), anAdmin, scope, "wine", "green"); err != nil {
 		t.Fatal(err)
+	}
+	if s := change(nil, nil); s.Traffic["blue"] != 100 || len(s.MirrorTraffic) != 0 {
+		t.Errorf("of a change after the mirror was deleted, the traffic is %v, mirrored %v", s.Traffic, s.MirrorTraffic)
 	}
 	if err := put(map[string]int{"green": 100}); err == nil || !strings.Contains(err.Error(), "it has: blue") {
 		t.Errorf("traffic to a deployment that goes: %v", err)
@@ -374,7 +392,7 @@ func TestTheScoringURIOfServersThatHavePathsOfTheirOwn(t *testing.T) {
 	}{
 		{"no deployment", "/endpoints/vision/score", func() map[string]int { return nil }},
 		{"Triton alone", "/endpoints/vision/", func() map[string]int { keep("blue", true); return nil }},
-		{"a script beside it, and no traffic", "/endpoints/vision/score", func() map[string]int { keep("green", false); return nil }},
+		{"a script beside it, and no traffic", "/endpoints/vision/score", func() map[string]int { keep("green", false); return map[string]int{} }},
 		{"traffic for Triton alone", "/endpoints/vision/", func() map[string]int { return map[string]int{"blue": 100, "green": 0} }},
 		{"traffic for both", "/endpoints/vision/score", func() map[string]int { return map[string]int{"blue": 50, "green": 50} }},
 	} {

@@ -16,7 +16,6 @@ type OnlineEndpoint struct {
 	Tags     map[string]string
 	Identity json.RawMessage
 	Spec     trainyard.EndpointSpec
-	Divided  bool // it says how requests are divided, if only that they are not
 	Warnings []string
 }
 
@@ -41,7 +40,6 @@ func (d *Document) OnlineEndpoint(scope trainyard.Scope) (*OnlineEndpoint, error
 	s.Traffic = f.percents("traffic")
 	f.wholeTraffic(s.Traffic)
 	s.MirrorTraffic = f.percents("mirror_traffic")
-	e.Divided = f.get("traffic") != nil || f.get("mirror_traffic") != nil
 	f.mirrors(s)
 	s.PublicNetworkAccess = f.choice("public_network_access", "enabled", "Enabled", "disabled", "Disabled")
 	f.noted("public_network_access", "who reaches the gateway's address reaches the endpoint, with a key")
@@ -63,8 +61,11 @@ func (f *fields) endpointName(field, what string) string {
 	return text
 }
 
-// percents is a field that is a map of percentages by deployment.
+// percents is a field that is a map of percentages by deployment, nil if it is not there: what an endpoint has already then stays.
 func (f *fields) percents(name string) map[string]int {
+	if f.get(name) == nil {
+		return nil
+	}
 	all := map[string]int{}
 	f.each(name, func(k, v *node, path string) {
 		n, ok := v.whole()

@@ -37,6 +37,12 @@ func (c *Control) PutEndpoint(_ context.Context, who trainyard.User, in *trainya
 	old, there := c.endpoints[k]
 	if there {
 		e.Created, e.CreatedBy, e.Keys = old.Created, old.CreatedBy, old.Keys
+		if e.Spec.Traffic == nil {
+			e.Spec.Traffic = old.Spec.Traffic
+		}
+		if e.Spec.MirrorTraffic == nil {
+			e.Spec.MirrorTraffic = old.Spec.MirrorTraffic
+		}
 	}
 	if c.endpoints == nil {
 		c.endpoints, c.deployments = map[string]*trainyard.OnlineEndpoint{}, map[string]*trainyard.OnlineDeployment{}

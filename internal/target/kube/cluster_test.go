@@ -6,6 +6,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -237,6 +239,11 @@ func TestAQuotaThatIsUsedUpIsSaid(t *testing.T) {
 	b.namespace("quota")
 	b.ensure("/api/v1/namespaces/quota/resourcequotas", object{"apiVersion": "v1", "kind": "ResourceQuota", "metadata": object{"name": "none"},
 		"spec": object{"hard": object{"pods": "0"}}})
+	eventually(t, "the quota is kept", func() bool { // which is some time after it is there
+		err := b.api.call(t.Context(), http.MethodPost, b.api.path(pods), url.Values{"dryRun": {"All"}}, object{"apiVersion": "v1", "kind": "Pod",
+			"metadata": object{"name": "probe"}, "spec": object{"containers": []object{{"name": "main", "image": b.cfg.Image}}}}, nil)
+		return err != nil && strings.Contains(err.Error(), "exceeded quota")
+	})
 	k := b.task(1, "true")
 	b.start(k)
 	b.says(k, "exceeded quota")
