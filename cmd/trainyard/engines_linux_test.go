@@ -240,15 +240,36 @@ func (s slurmParts) begin(name string, args ...string) {
 }
 
 // nodeOf is the node of Slurm that a job runs on.
-func (s slurmParts) nodeOf(l *lab, job string) (node string) {
+func (s slurmParts) nodeOf(l *lab, job string) string {
 	s.t.Helper()
-	l.wait("Slurm says where "+job+" runs", func() bool {
-		for line := range strings.Lines(s.run("squeue", "-h", "-t", "running", "-o", "%N %j")) {
-			if at, name, _ := strings.Cut(strings.TrimSpace(line), " "); strings.Contains(name, job) {
-				node = at
+	return s.running(l, job, "%N")
+}
+
+// running waits until Slurm has a job run, and returns what it then says in a format of squeue.
+func (s slurmParts) running(l *lab, job, format string) (said string) {
+	s.t.Helper()
+	l.wait("Slurm has "+job+" run", func() bool {
+		for line := range strings.Lines(s.run("squeue", "-h", "-t", "running", "-o", format+" %j")) {
+			if first, name, _ := strings.Cut(strings.TrimSpace(line), " "); strings.Contains(name, job) {
+				said = first
 			}
 		}
-		return node != ""
+		return said != ""
 	})
-	return node
+	return said
+}
+
+// saved waits until slurmctld has saved that a job runs. It saves after every change, one time after the other: the first that is seen may
+// have begun before the job did, and the second began after the first.
+func (s slurmParts) saved(l *lab, job string) {
+	s.t.Helper()
+	id, file := s.running(l, job, "%i"), filepath.Join(s.dir, "state", "job_state")
+	for _, change := range []string{"once", "twice"} {
+		before, _ := os.Stat(file) // there is none before the first
+		s.run("scontrol", "update", "jobid="+id, "comment="+change)
+		l.wait("slurmctld saves its state "+change, func() bool {
+			now, err := os.Stat(file)
+			return err == nil && (before == nil || now.ModTime().After(before.ModTime()))
+		})
+	}
 }

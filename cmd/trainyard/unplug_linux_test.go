@@ -199,13 +199,7 @@ func unplugSlurm(t *testing.T) {
 	t.Cleanup(func() { s.begin("slurmctld", "-D", "-f", conf) }) // one that finds another in its place ends
 
 	l.talks(p, "controller", "environment_variables.PACE=0.5") // its end is seen without the controller, and its reason must be seen before
-	began := time.Now()
-	// What it has not saved it forgets, and begins such a job once more. It saves what has changed within five seconds: where nothing is saved
-	// any more, it was before.
-	l.wait("slurmctld has saved its state", func() bool {
-		info, err := os.Stat(filepath.Join(s.dir, "state", "job_state"))
-		return err == nil && (info.ModTime().After(began) || time.Since(began) > 7*time.Second)
-	})
+	s.saved(l, "controller")                                   // what it has not it forgets, and begins such a job once more
 	s.end("slurmctld")
 	l.says("controller", "Unable to contact slurm controller")
 	l.kill()

@@ -163,11 +163,20 @@ func (c *client) patch(ctx context.Context, path string, body any) error {
 
 // remove deletes an object; one that is not there is gone already.
 func (c *client) remove(ctx context.Context, path string, options object) error {
-	err := c.call(ctx, http.MethodDelete, path, nil, options, nil)
-	if isMissing(err) {
-		return nil
-	}
+	_, err := c.removed(ctx, path, options)
 	return err
+}
+
+// removed is remove that says whether the object is gone: the answer is then a Status, and the object where something has to be done before.
+func (c *client) removed(ctx context.Context, path string, options object) (gone bool, err error) {
+	var answer struct {
+		Kind string `json:"kind"`
+	}
+	err = c.call(ctx, http.MethodDelete, path, nil, options, &answer)
+	if isMissing(err) {
+		return true, nil
+	}
+	return err == nil && answer.Kind == "Status", err
 }
 
 // unreachable is an API server that did not answer at all.

@@ -235,7 +235,8 @@ func TestASuspendedJobIsWaitedFor(t *testing.T) {
 }
 
 func TestAQuotaThatIsUsedUpIsSaid(t *testing.T) {
-	b := newBench(t, func(c *Config) { c.Namespace = "quota" })
+	var g *gate
+	b := newBench(t, func(c *Config) { c.Namespace = "quota"; g = gated(t, c) })
 	b.namespace("quota")
 	b.ensure("/api/v1/namespaces/quota/resourcequotas", object{"apiVersion": "v1", "kind": "ResourceQuota", "metadata": object{"name": "none"},
 		"spec": object{"hard": object{"pods": "0"}}})
@@ -244,9 +245,20 @@ func TestAQuotaThatIsUsedUpIsSaid(t *testing.T) {
 			"metadata": object{"name": "probe"}, "spec": object{"containers": []object{{"name": "main", "image": b.cfg.Image}}}}, nil)
 		return err != nil && strings.Contains(err.Error(), "exceeded quota")
 	})
-	k := b.task(1, "true")
-	b.start(k)
-	b.says(k, "exceeded quota")
+	began := time.Now()
+	var waiting []trainyard.Task
+	for n := range 5 {
+		k := b.task(1, "true")
+		k.ID = trainyard.MakeTaskID(k.ID.Job(), n+1, 0)
+		b.start(k)
+		waiting = append(waiting, k)
+	}
+	for _, k := range waiting {
+		b.says(k, "exceeded quota")
+	}
+	if n, most := g.seen("events"), 1+int(time.Since(began)/warningsEvery); n > most { // the API server reads all for every one that is asked for
+		t.Errorf("%d tasks had the events read %d times, want %d at most", len(waiting), n, most)
+	}
 }
 
 func TestAPodThatWritesMoreThanItMayIsFull(t *testing.T) {
@@ -334,5 +346,24 @@ func TestAProgramInTheNodesCacheIsNotSent(t *testing.T) {
 	b.ends(k, trainyard.ClassOK, "")
 	if got := b.log(k); got != "hello\n" {
 		t.Errorf("log is %q", got)
+	}
+}
+
+// A log is asked for once: what comes while the task runs is all of it, as the program tells at its end.
+func TestALogThatIsWholeIsNotReadAgain(t *testing.T) {
+	var g *gate
+	b := newBench(t, func(c *Config) { g = gated(t, c) })
+	for attempt, text := range []string{"echo a; sleep 3; echo b", "sleep 3"} {
+		k := b.task(1, text)
+		k.ID = trainyard.MakeTaskID(k.ID.Job(), attempt+1, 0)
+		before := g.seen("log")
+		b.start(k)
+		b.ends(k, trainyard.ClassOK, "")
+		if want, got := []string{"a\nb\n", ""}[attempt], b.log(k); got != want {
+			t.Errorf("the log of %q is %q", text, got)
+		}
+		if n := g.seen("log") - before; n > 1 {
+			t.Errorf("the log of %q was asked for %d times", text, n)
+		}
 	}
 }

@@ -33,6 +33,7 @@ type Driver struct {
 
 	guessing chan struct{} // room for those who try whether a pod runs
 	line     line          // what Kueue says
+	warnings warnings      // what the cluster's events say
 
 	mu      sync.Mutex
 	closed  bool

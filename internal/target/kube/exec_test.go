@@ -17,6 +17,7 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"path"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -34,6 +35,7 @@ type gate struct {
 	mu    sync.Mutex
 	how   map[string]string // by what Upgrade begins with: "refused", "dropped", "unanswered", "cut", "cut at its end"; "" is let through
 	asked []string
+	reads map[string]int // requests by what their path ends with
 }
 
 // is sets how protocols are treated, and forgets what was asked for.
@@ -61,6 +63,7 @@ func (g *gate) treat(w http.ResponseWriter, r *http.Request, onward http.Handler
 	protocol, _, _ := strings.Cut(r.Header.Get("Upgrade"), "/")
 	g.mu.Lock()
 	how := g.how[protocol]
+	g.reads[path.Base(r.URL.Path)]++
 	g.mu.Unlock()
 	switch how {
 	case "":
@@ -133,7 +136,7 @@ func newGate(t *testing.T, behind *client) *gate {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &gate{}
+	g := &gate{reads: map[string]int{}}
 	proxy := &httputil.ReverseProxy{Transport: transport, Rewrite: func(r *httputil.ProxyRequest) {
 		r.SetURL(&url.URL{Scheme: behind.base.Scheme, Host: behind.base.Host})
 		if up := r.In.Header.Get("Upgrade"); up != "" { // Rewrite is given it without
@@ -150,6 +153,26 @@ func newGate(t *testing.T, behind *client) *gate {
 	base.Path = behind.base.Path
 	g.client = &client{rest: &rest.Config{Host: server.URL}, http: server.Client(), base: base, namespace: behind.namespace, firstWord: firstWord, silence: longSilence}
 	return g
+}
+
+// gated leads a driver through a gate.
+func gated(t *testing.T, c *Config) *gate {
+	t.Helper()
+	behind, err := c.connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := newGate(t, behind)
+	c.Kubeconfig = fmt.Sprintf("{current-context: gate, contexts: [{name: gate, context: {cluster: gate, user: nobody}}], "+
+		"clusters: [{name: gate, cluster: {server: %q}}], users: [{name: nobody, user: {}}]}", g.rest.Host)
+	return g
+}
+
+// seen is how often something was asked for whose path ends with a word.
+func (g *gate) seen(word string) int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.reads[word]
 }
 
 // A script that is sent something runs in the pod whichever way a proxy lets it through.
@@ -289,15 +312,7 @@ func TestAProgramIsSentPackedOrNot(t *testing.T) {
 // A connection that is cut while the program goes over it, or just when all of it has come, is no end of the task, which runs once.
 func TestAConnectionIsCutInTheMiddleOfSending(t *testing.T) {
 	var g *gate
-	b := newBench(t, func(c *Config) {
-		behind, err := c.connect()
-		if err != nil {
-			t.Fatal(err)
-		}
-		g = newGate(t, behind)
-		c.Kubeconfig = fmt.Sprintf("{current-context: gate, contexts: [{name: gate, context: {cluster: gate, user: nobody}}], "+
-			"clusters: [{name: gate, cluster: {server: %q}}], users: [{name: nobody, user: {}}]}", g.rest.Host)
-	})
+	b := newBench(t, func(c *Config) { g = gated(t, c) })
 	for attempt, how := range []string{"cut", "cut at its end", "cut at its end"} {
 		b.api.notDirect.Store(0)
 		g.is(how, "")

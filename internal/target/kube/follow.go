@@ -24,10 +24,12 @@ type follower struct {
 	last   bool               // the container has ended: read once more, to the end
 	gone   bool               // and its log may be going
 	whole  int64              // how long the log is, as the program told at its end; 0 if it did not
+	told   bool               // it did
 }
 
 const (
 	logRetry  = 300 * time.Millisecond // between tries to read a log
+	logEnded  = 5 * time.Second        // to the next when one has come to its end, which the container's end is about to be told of, too
 	logTries  = 100                    // to read the last of one, while the API server answers
 	lastWords = 3 * time.Second        // how long the log of a pod that is being deleted is listened to
 )
@@ -51,12 +53,12 @@ func (f *follower) stop() {
 
 // finish has the rest of the log read, and returns when it is.
 func (f *follower) finish(ctx context.Context, s *sight, gone bool) {
-	whole := int64(0)
+	whole, told := int64(0), false
 	if s.main == "" { // the log of a replica that was started again is longer than what the last one wrote
-		whole, _, _ = f.written(s)
+		whole, _, told = f.written(s)
 	}
 	f.mu.Lock()
-	f.whole = whole
+	f.whole, f.told = whole, told
 	if !f.last {
 		close(f.kick)
 	}
@@ -106,15 +108,17 @@ func (f *follower) run(ctx context.Context) {
 				return
 			}
 		}
-		kick := f.kick
+		kick, wait := f.kick, logRetry
 		if last {
 			kick = nil
+		} else if err == nil && f.container() == containerName { // which is not started again
+			wait = logEnded
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-kick:
-		case <-time.After(logRetry):
+		case <-time.After(wait):
 		}
 	}
 }
@@ -126,7 +130,11 @@ func (f *follower) pass(ctx context.Context, s *spool) (last bool, err error) {
 	f.mu.Lock()
 	last, f.stream = f.last, cancel
 	s.whole = f.whole
+	all := f.told && s.size >= f.whole
 	f.mu.Unlock()
+	if last && all {
+		return true, nil
+	}
 	if last {
 		bounded, stop := context.WithTimeout(ctx, patience)
 		defer stop()

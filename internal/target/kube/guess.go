@@ -42,6 +42,22 @@ func (d *tender) learn(at time.Time) {
 	d.pace = took
 }
 
+// starting is of how many tasks a node is at work on a pod, and has not come to its end.
+func (d *Driver) starting() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n := 0
+	for _, t := range d.tasks {
+		for _, p := range t.pods {
+			if t.end == nil && len(t.rec.Begun) == 0 && (&podSight{pod: p.pod}).starting() {
+				n++
+				break
+			}
+		}
+	}
+	return n
+}
+
 // crowded says whether as many tasks as make a crowd have not begun.
 func (d *Driver) crowded() bool {
 	d.mu.Lock()

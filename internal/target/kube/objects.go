@@ -216,7 +216,7 @@ func (n *node) ready() bool {
 
 // event is what the cluster says of an object.
 type event struct {
-	Type    string    `json:"type"`
+	About   meta      `json:"involvedObject"`
 	Reason  string    `json:"reason"`
 	Message string    `json:"message"`
 	Last    time.Time `json:"lastTimestamp"`

@@ -114,8 +114,11 @@ func (d *Driver) Remove(ctx context.Context, id trainyard.TaskID) error {
 			return err
 		}
 	}
-	if err := d.removePods(ctx, name); err != nil {
-		return err
+	d.giveWay(ctx, t)
+	if !d.donePods(t) {
+		if err := d.removePods(ctx, name); err != nil {
+			return err
+		}
 	}
 	if err := d.removeParts(ctx, name, t.rec.kinds()); err != nil {
 		return err
@@ -131,6 +134,39 @@ func (d *Driver) Remove(ctx context.Context, id trainyard.TaskID) error {
 		d.removed[t.rec.UID] = true
 	}
 	return nil
+}
+
+// giveWay lets tasks begin before one that has ended is cleared away, which is as much work for the cluster, unless they take long.
+func (d *Driver) giveWay(ctx context.Context, t *task) {
+	d.mu.Lock()
+	ended := t.end != nil
+	d.mu.Unlock()
+	late := time.Now().Add(longestLeft)
+	for ended && time.Now().Before(late) && d.starting() >= crowd {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// longestLeft is how long what is left of a task that has ended stays for other tasks' sake.
+const longestLeft = 10 * time.Second
+
+// donePods says whether the Job has all pods that it will have, and none that runs: one of each rank has ended well.
+func (d *Driver) donePods(t *task) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	well := map[int]bool{}
+	for _, p := range t.pods {
+		if p.pod.Status.Phase == "Succeeded" {
+			well[index(p.pod)] = true
+		} else if !p.gone {
+			return false
+		}
+	}
+	return t.rec.Main == "" && len(well) >= t.rec.Ranks
 }
 
 // removePods deletes the pods of a task and returns when nothing of them runs. A pod on a node that is away is taken off the list by
@@ -173,16 +209,17 @@ func (d *Driver) removePods(ctx context.Context, name string) error {
 
 // removeParts deletes what is left of a task, the Job last, and returns when it is gone.
 func (d *Driver) removeParts(ctx context.Context, name string, kinds []string) error {
+	var left []string
 	for _, kind := range kinds {
-		err := d.api.remove(ctx, d.api.path(kind, name), object{"propagationPolicy": "Background"})
+		gone, err := d.api.removed(ctx, d.api.path(kind, name), object{"propagationPolicy": "Background"})
 		if err != nil && (kind != deployments || !isForbidden(err)) { // without the right to have one there is none
 			return fmt.Errorf("delete %s %s: %w", kind, name, err)
 		}
-	}
-	for _, kind := range kinds {
-		if kind != jobs && kind != deployments {
-			continue
+		if err == nil && !gone && (kind == jobs || kind == deployments) {
+			left = append(left, kind)
 		}
+	}
+	for _, kind := range left {
 		if err := d.awaitGone(ctx, kind, name); err != nil {
 			return err
 		}
@@ -194,7 +231,7 @@ func (d *Driver) removeParts(ctx context.Context, name string, kinds []string) e
 func (d *Driver) awaitGone(ctx context.Context, kind, name string) error {
 	for {
 		err := d.api.get(ctx, d.api.path(kind, name), nil, nil)
-		if isMissing(err) || kind == deployments && isForbidden(err) {
+		if isMissing(err) {
 			return nil
 		}
 		if err != nil {

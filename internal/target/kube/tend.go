@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -33,7 +32,7 @@ type tender struct {
 	*Driver
 	task   *task
 	log    *follower
-	asked  time.Time // when the cluster's events were last read
+	asked  time.Time // when it was last asked for words of why the task waits
 	tries  int       // to send, in a row
 	wait   time.Time // until which not to send again
 	killed time.Time // when the pods were last deleted since the task outlived its grace
@@ -88,10 +87,10 @@ func (d *tender) step(ctx context.Context) (over bool) {
 	open := d.whyTaken(ctx)
 	d.mu.Lock()
 	t, s := d.task, d.sight(d.task)
-	owned, first, stop := t.rec.Owned, t.first(), t.rec.Stop
+	owned, added, first, stop := t.rec.Owned, t.added, t.first(), t.rec.Stop
 	d.mu.Unlock()
 	v := judge(s, now)
-	if !owned && v.end == nil {
+	if !owned && v.end == nil && now.Sub(added) > ownedAfter {
 		if err := d.own(ctx, t); err != nil {
 			d.env.Log.Warn("give the task's Secret to its Job", "task", t.id, "err", err)
 		}
@@ -131,6 +130,9 @@ func (d *tender) step(ctx context.Context) (over bool) {
 	}
 	return false
 }
+
+// ownedAfter is for how long a task's objects go with its Job only because we remove them: most are over by then, and it is one call less.
+const ownedAfter = 5 * time.Second
 
 // hasLog says whether a pod's container has begun, so that it may have written.
 func hasLog(p *pod) bool {
@@ -268,10 +270,7 @@ func (d *tender) beginPod(ctx context.Context, p *pod, hosts string, order []byt
 	return err
 }
 
-// said are events that the status tells better, or that say nothing of why a task waits.
-var said = []string{"FailedScheduling", "MissingClusterDNS", "Failed", "BackOff", "InspectFailed"}
-
-// listen reads the cluster's events of a task that waits without the status saying why: quotas, admission, disks.
+// listen has the cluster's events say why a task waits where the status does not: quotas, admission, disks.
 func (d *tender) listen(ctx context.Context, s *sight, v verdict, now time.Time) {
 	if v.state != "staging" || s.job == nil || now.Sub(s.job.Meta.Created) < 3*time.Second || now.Sub(d.asked) < 5*time.Second {
 		return
@@ -284,26 +283,15 @@ func (d *tender) listen(ctx context.Context, s *sight, v verdict, now time.Time)
 	}
 	uid := s.job.Meta.UID
 	for _, p := range s.pods {
-		if !p.ended() {
-			uid = p.Meta.UID
+		if p.ended() {
+			continue
+		}
+		if uid = p.Meta.UID; p.Spec.Node == "" { // the scheduler says so in the status
+			d.say("")
+			return
 		}
 	}
-	var p page[event]
-	if err := d.api.get(ctx, d.api.path(events), url.Values{"fieldSelector": {"involvedObject.uid=" + uid}}, &p); err != nil {
-		d.env.Log.Debug("read events", "task", d.task.id, "err", err)
-		return
-	}
-	words, last := "", time.Time{}
-	for _, e := range p.Items {
-		when := e.Last
-		if when.IsZero() {
-			when = e.Time
-		}
-		if e.Type == "Warning" && !slices.Contains(said, e.Reason) && !when.Before(last) {
-			words, last = e.Message, when
-		}
-	}
-	d.say(words)
+	d.say(d.warnings.of(ctx, d.Driver, uid))
 }
 
 // overdue is how long after it should have been gone a pod is looked for on its node.
