@@ -239,6 +239,14 @@ func (s slurmParts) begin(name string, args ...string) {
 	go func() { _ = cmd.Wait() }()
 }
 
+// resume lets nodes be used again that Slurm has put aside, as it does with one on which it finds a job that it does not know of: the tests
+// that come after would wait for it.
+func (s slurmParts) resume() {
+	for name := range strings.Lines(s.run("sinfo", "-h", "-N", "-p", "main", "-t", "drain,drng,down", "-o", "%N")) {
+		s.run("scontrol", "update", "nodename="+strings.TrimSpace(name), "state=resume")
+	}
+}
+
 // nodeOf is the node of Slurm that a job runs on.
 func (s slurmParts) nodeOf(l *lab, job string) string {
 	s.t.Helper()

@@ -196,7 +196,10 @@ func unplugSlurm(t *testing.T) {
 	l := newLab(t)
 	l.cli("compute", "attach", "-n", "hpc", "--type", "slurm", "--conf", conf, "-o", "none")
 	p := &place{lab: l, compute: "hpc"}
-	t.Cleanup(func() { s.begin("slurmctld", "-D", "-f", conf) }) // one that finds another in its place ends
+	t.Cleanup(func() {
+		s.begin("slurmctld", "-D", "-f", conf) // one that finds another in its place ends
+		s.resume()
+	})
 
 	l.talks(p, "controller", "environment_variables.PACE=0.5") // its end is seen without the controller, and its reason must be seen before
 	s.saved(l, "controller")                                   // what it has not it forgets, and begins such a job once more
