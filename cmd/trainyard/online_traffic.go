@@ -91,9 +91,12 @@ func (a *app) writeEndpoint(ctx context.Context, c *client.Client, cmd *cobra.Co
 		return err
 	case err == nil && flagBool(cmd, "local") && !local(old):
 		return trainyard.Conflict("there is an online endpoint %q that is not local: leave --local out, or choose another name", e.Name)
-	case err == nil && e.Spec.Traffic == nil:
-		if percents := trafficText(old["traffic"]); percents != "" {
+	case err == nil:
+		if percents := trafficText(old["traffic"]); e.Spec.Traffic == nil && percents != "" {
 			a.say("%s keeps its traffic: %s", e.Name, percents)
+		}
+		if percents := trafficText(old["mirror_traffic"]); e.Spec.Traffic == nil && e.Spec.MirrorTraffic == nil && percents != "" {
+			a.say("%s keeps its mirrored traffic: %s", e.Name, percents)
 		}
 	}
 	doing := "changing "

@@ -50,8 +50,11 @@ func (c *Control) PutEndpoint(ctx context.Context, who trainyard.User, in *train
 		if e.Spec.Traffic == nil {
 			e.Spec.Traffic = old.Spec.Traffic
 		}
-		if e.Spec.MirrorTraffic == nil {
-			e.Spec.MirrorTraffic = old.Spec.MirrorTraffic
+		if e.Spec.MirrorTraffic == nil { // but for what has live traffic now
+			e.Spec.MirrorTraffic = maps.Clone(old.Spec.MirrorTraffic)
+			for name, share := range e.Spec.Traffic {
+				maps.DeleteFunc(e.Spec.MirrorTraffic, func(mirrored string, _ int) bool { return share > 0 && strings.EqualFold(mirrored, name) })
+			}
 		}
 		e.Keys = old.Keys // only RegenerateKey changes them: who merges what was read must not bring a key back that is good no more
 	} else {

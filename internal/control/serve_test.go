@@ -193,6 +193,10 @@ func TestTrafficGoesToDeploymentsThatStay(t *testing.T) {
 		t.Errorf("of a change that ends the mirroring, the traffic is %v, mirrored %v", s.Traffic, s.MirrorTraffic)
 	}
 	change(nil, map[string]int{"green": 20})
+	if s := change(map[string]int{"GREEN": 100}, nil); s.Traffic["green"] != 100 || len(s.MirrorTraffic) != 0 {
+		t.Errorf("of a change that gives the mirror all, the traffic is %v, mirrored %v", s.Traffic, s.MirrorTraffic)
+	}
+	change(map[string]int{"blue": 100}, map[string]int{"green": 20})
 	if err := c.DeleteDeployment(t.Context(), anAdmin, scope, "wine", "green"); err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,7 @@ func memoryTask(d *Driver, n int) *task {
 // What is left of a task goes once others have begun, or when they take long, and with no more calls than it needs.
 func TestWhatHasEndedIsClearedAwayWhenOthersHaveBegun(t *testing.T) {
 	for name, c := range map[string]struct {
+		ago      time.Duration // since its end
 		starting int           // tasks whose pods are being started
 		begin    time.Duration // when one of them has begun
 		phase    string        // of the pod of that which has ended
@@ -26,13 +27,14 @@ func TestWhatHasEndedIsClearedAwayWhenOthersHaveBegun(t *testing.T) {
 		after    time.Duration
 		calls    []string
 	}{
-		"nobody begins":                   {0, 0, "Succeeded", `{"kind":"Status"}`, 0, []string{"DELETE j0"}},
-		"a few begin":                     {crowd - 1, 0, "Succeeded", `{"kind":"Status"}`, 0, []string{"DELETE j0"}},
-		"many begin":                      {crowd, 2 * time.Second, "Succeeded", `{"kind":"Status"}`, 2 * time.Second, []string{"DELETE j0"}},
-		"many begin, and go on to":        {crowd, time.Hour, "Succeeded", `{"kind":"Status"}`, longestLeft, []string{"DELETE j0"}},
-		"its Job takes a moment to go":    {0, 0, "Succeeded", `{"kind":"Job"}`, 0, []string{"DELETE j0", "GET j0"}},
-		"another pod may take its place":  {0, 0, "Failed", `{"kind":"Status"}`, 0, []string{"GET pods", "DELETE j0"}},
-		"its pod is not known to be over": {0, 0, "Running", `{"kind":"Status"}`, 0, []string{"GET pods", "DELETE j0"}},
+		"nobody begins":                   {0, 0, 0, "Succeeded", `{"kind":"Status"}`, 0, []string{"DELETE j0"}},
+		"a few begin":                     {0, crowd - 1, 0, "Succeeded", `{"kind":"Status"}`, 0, []string{"DELETE j0"}},
+		"many begin":                      {0, crowd, 2 * time.Second, "Succeeded", `{"kind":"Status"}`, 2 * time.Second, []string{"DELETE j0"}},
+		"many begin, and go on to":        {0, crowd, time.Hour, "Succeeded", `{"kind":"Status"}`, longestLeft, []string{"DELETE j0"}},
+		"many begin, long after its end":  {8 * time.Second, crowd, time.Hour, "Succeeded", `{"kind":"Status"}`, longestLeft - 8*time.Second, []string{"DELETE j0"}},
+		"its Job takes a moment to go":    {0, 0, 0, "Succeeded", `{"kind":"Job"}`, 0, []string{"DELETE j0", "GET j0"}},
+		"another pod may take its place":  {0, 0, 0, "Failed", `{"kind":"Status"}`, 0, []string{"GET pods", "DELETE j0"}},
+		"its pod is not known to be over": {0, 0, 0, "Running", `{"kind":"Status"}`, 0, []string{"GET pods", "DELETE j0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -54,7 +56,7 @@ func TestWhatHasEndedIsClearedAwayWhenOthersHaveBegun(t *testing.T) {
 				})
 				d.removed = map[string]bool{}
 				over := memoryTask(d, 0)
-				over.end = &ending{}
+				over.end = &ending{Ended: time.Now().Add(-c.ago)}
 				over.pods["p"] = &podSeen{pod: podJSON(t, "p", `{"phase":"`+c.phase+`"}`)}
 				var others []*task
 				for n := range c.starting {
@@ -106,9 +108,11 @@ func TestTasksThatWaitShareWhatTheEventsSay(t *testing.T) {
 			return 200, `{"items":[{"involvedObject":{"uid":"b"},"message":"of b","eventTime":"2026-01-01T00:00:01Z"}]}`
 		})
 		for round := 1; round <= 3; round++ {
+			d.warnings.of(d, "a")
+			synctest.Wait()
 			for range 10 {
 				for uid, want := range map[string]string{"a": "new", "b": "of b", "c": ""} {
-					if got := d.warnings.of(t.Context(), d, uid); got != want {
+					if got := d.warnings.of(d, uid); got != want {
 						t.Errorf("of %s it is said %q, want %q", uid, got, want)
 					}
 				}
@@ -119,7 +123,9 @@ func TestTasksThatWaitShareWhatTheEventsSay(t *testing.T) {
 			<-time.After(warningsEvery + time.Millisecond)
 		}
 		fails = true
-		if got := d.warnings.of(t.Context(), d, "a"); got != "new" {
+		d.warnings.of(d, "a")
+		synctest.Wait()
+		if got := d.warnings.of(d, "a"); got != "new" {
 			t.Errorf("when they cannot be read it is said %q, want what was", got)
 		}
 	})

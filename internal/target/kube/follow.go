@@ -25,6 +25,7 @@ type follower struct {
 	gone   bool               // and its log may be going
 	whole  int64              // how long the log is, as the program told at its end; 0 if it did not
 	told   bool               // it did
+	ended  bool               // the copying came to the log's end by itself
 }
 
 const (
@@ -111,7 +112,7 @@ func (f *follower) run(ctx context.Context) {
 		kick, wait := f.kick, logRetry
 		if last {
 			kick = nil
-		} else if err == nil && f.container() == containerName { // which is not started again
+		} else if err == nil && !f.serves() { // the container of a replica is started again
 			wait = logEnded
 		}
 		select {
@@ -130,7 +131,7 @@ func (f *follower) pass(ctx context.Context, s *spool) (last bool, err error) {
 	f.mu.Lock()
 	last, f.stream = f.last, cancel
 	s.whole = f.whole
-	all := f.told && s.size >= f.whole
+	all := f.told && f.ended && s.size == f.whole // there may be more than the program counts: what it says itself, what others write to it
 	f.mu.Unlock()
 	if last && all {
 		return true, nil
@@ -143,7 +144,7 @@ func (f *follower) pass(ctx context.Context, s *spool) (last bool, err error) {
 	err = f.d.readLog(ctx, s, f.pod, f.container(), true)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.stream = nil
+	f.stream, f.ended = nil, err == nil
 	return err == nil && f.last && f.gone, err // whole, and nobody will tell it again
 }
 
@@ -152,6 +153,12 @@ func (f *follower) container() string {
 	f.d.mu.Lock()
 	defer f.d.mu.Unlock()
 	return cmp.Or(f.task.rec.Main, containerName)
+}
+
+func (f *follower) serves() bool {
+	f.d.mu.Lock()
+	defer f.d.mu.Unlock()
+	return f.task.rec.Main != ""
 }
 
 func (f *follower) say(note string) {

@@ -42,20 +42,25 @@ func (d *tender) learn(at time.Time) {
 	d.pace = took
 }
 
-// starting is of how many tasks a node is at work on a pod, and has not come to its end.
-func (d *Driver) starting() int {
+// startingCrowd says whether nodes are at work on the pods of as many tasks as make a crowd.
+func (d *Driver) startingCrowd() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	n := 0
 	for _, t := range d.tasks {
+		if t.end != nil || len(t.rec.Begun) > 0 {
+			continue
+		}
 		for _, p := range t.pods {
-			if t.end == nil && len(t.rec.Begun) == 0 && (&podSight{pod: p.pod}).starting() {
-				n++
+			if (&podSight{pod: p.pod}).starting() {
+				if n++; n >= crowd {
+					return true
+				}
 				break
 			}
 		}
 	}
-	return n
+	return false
 }
 
 // crowded says whether as many tasks as make a crowd have not begun.

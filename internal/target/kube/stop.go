@@ -139,19 +139,25 @@ func (d *Driver) Remove(ctx context.Context, id trainyard.TaskID) error {
 // giveWay lets tasks begin before one that has ended is cleared away, which is as much work for the cluster, unless they take long.
 func (d *Driver) giveWay(ctx context.Context, t *task) {
 	d.mu.Lock()
-	ended := t.end != nil
+	end := t.end
 	d.mu.Unlock()
-	late := time.Now().Add(longestLeft)
-	for ended && time.Now().Before(late) && d.starting() >= crowd {
+	if end == nil {
+		return
+	}
+	from := time.Now()
+	if end.Ended.Before(from) { // by the node's clock
+		from = end.Ended
+	}
+	for time.Since(from) < longestLeft && d.startingCrowd() {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(100 * time.Millisecond):
+		case <-time.After(250 * time.Millisecond):
 		}
 	}
 }
 
-// longestLeft is how long what is left of a task that has ended stays for other tasks' sake.
+// longestLeft is how long after its end what is left of a task stays for other tasks' sake.
 const longestLeft = 10 * time.Second
 
 // donePods says whether the Job has all pods that it will have, and none that runs: one of each rank has ended well.

@@ -272,7 +272,7 @@ func (d *tender) beginPod(ctx context.Context, p *pod, hosts string, order []byt
 
 // listen has the cluster's events say why a task waits where the status does not: quotas, admission, disks.
 func (d *tender) listen(ctx context.Context, s *sight, v verdict, now time.Time) {
-	if v.state != "staging" || s.job == nil || now.Sub(s.job.Meta.Created) < 3*time.Second || now.Sub(d.asked) < 5*time.Second {
+	if v.state != "staging" || s.job == nil || now.Sub(s.job.Meta.Created) < 3*time.Second || now.Sub(d.asked) < tick {
 		return
 	}
 	d.asked = now
@@ -291,7 +291,7 @@ func (d *tender) listen(ctx context.Context, s *sight, v verdict, now time.Time)
 			return
 		}
 	}
-	d.say(d.warnings.of(ctx, d.Driver, uid))
+	d.say(d.warnings.of(d.Driver, uid))
 }
 
 // overdue is how long after it should have been gone a pod is looked for on its node.

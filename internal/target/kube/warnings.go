@@ -18,31 +18,39 @@ type warnings struct {
 }
 
 const (
-	warningsEvery = 3 * time.Second // at most
-	warningsPart  = 50              // of the time at most is spent on reading: one of so many parts
-	warningsPage  = "500"
+	warningsEvery  = 3 * time.Second // at most
+	warningsPart   = 50              // of the time at most is spent on reading: one of so many parts,
+	warningsSeldom = time.Minute     // unless that were more seldom
+	warningsLong   = 30 * time.Second
+	warningsPage   = "500"
 )
 
 // said are events that the status tells better, or that say nothing of why a task waits.
 var said = []string{"FailedScheduling", "MissingClusterDNS", "Failed", "BackOff", "InspectFailed"}
 
-// of is the latest warning about an object, as of a moment ago, "" if there is none.
-func (w *warnings) of(ctx context.Context, d *Driver, uid string) string {
+// of is the latest warning about an object, "" if there is none, as of a moment ago: nobody waits for a reading.
+func (w *warnings) of(d *Driver, uid string) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if now := time.Now(); !w.reading && now.After(w.next) {
 		w.reading = true
-		w.mu.Unlock()
-		words, err := d.readWarnings(ctx)
-		w.mu.Lock()
-		if w.reading = false; err == nil {
-			w.words = words
-		} else {
-			d.env.Log.Debug("read events", "err", err)
-		}
-		w.next = time.Now().Add(max(warningsEvery, warningsPart*time.Since(now)))
+		d.members.Go(func() { w.read(d, now) })
 	}
 	return w.words[uid]
+}
+
+func (w *warnings) read(d *Driver, began time.Time) {
+	ctx, cancel := context.WithTimeout(d.ctx, warningsLong)
+	defer cancel()
+	words, err := d.readWarnings(ctx)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.reading, w.next = false, time.Now().Add(warningsEvery)
+	if err != nil {
+		d.env.Log.Debug("read events", "err", err)
+		return
+	}
+	w.words, w.next = words, time.Now().Add(min(max(warningsEvery, warningsPart*time.Since(began)), warningsSeldom))
 }
 
 // readWarnings reads all.
