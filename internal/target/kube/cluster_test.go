@@ -348,22 +348,3 @@ func TestAProgramInTheNodesCacheIsNotSent(t *testing.T) {
 		t.Errorf("log is %q", got)
 	}
 }
-
-// A log is asked for once: what comes while the task runs is all of it, as the program tells at its end.
-func TestALogThatIsWholeIsNotReadAgain(t *testing.T) {
-	var g *gate
-	b := newBench(t, func(c *Config) { g = gated(t, c) })
-	for attempt, text := range []string{"echo a; sleep 3; echo b", "sleep 3"} {
-		k := b.task(1, text)
-		k.ID = trainyard.MakeTaskID(k.ID.Job(), attempt+1, 0)
-		before := g.seen("log")
-		b.start(k)
-		b.ends(k, trainyard.ClassOK, "")
-		if want, got := []string{"a\nb\n", ""}[attempt], b.log(k); got != want {
-			t.Errorf("the log of %q is %q", text, got)
-		}
-		if n := g.seen("log") - before; n > 1 {
-			t.Errorf("the log of %q was asked for %d times", text, n)
-		}
-	}
-}

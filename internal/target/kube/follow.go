@@ -31,6 +31,7 @@ type follower struct {
 const (
 	logRetry  = 300 * time.Millisecond // between tries to read a log
 	logEnded  = 5 * time.Second        // to the next when one has come to its end, which the container's end is about to be told of, too
+	logEnds   = time.Second            // which a container's log takes to come to its end once the container has
 	logTries  = 100                    // to read the last of one, while the API server answers
 	lastWords = 3 * time.Second        // how long the log of a pod that is being deleted is listened to
 )
@@ -68,6 +69,9 @@ func (f *follower) finish(ctx context.Context, s *sight, gone bool) {
 	f.mu.Unlock()
 	if stream != nil {
 		wait := time.Duration(0)
+		if told { // it is about to come to its end by itself
+			wait = logEnds
+		}
 		if gone { // the copying that goes on may be all that there will be
 			wait = lastWords
 		}
