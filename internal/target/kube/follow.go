@@ -20,6 +20,7 @@ type follower struct {
 	mu     sync.Mutex
 	note   string             // what is missing of the log
 	size   int64              // of what there is of it
+	spool  *spool             // where it is copied to
 	stream context.CancelFunc // of the copying that goes on
 	last   bool               // the container has ended: read once more, to the end
 	gone   bool               // and its log may be going
@@ -65,21 +66,28 @@ func (f *follower) finish(ctx context.Context, s *sight, gone bool) {
 		close(f.kick)
 	}
 	f.last, f.gone = true, gone
-	stream := f.stream
+	stream, spool := f.stream, f.spool
 	f.mu.Unlock()
-	if stream != nil {
-		wait := time.Duration(0)
-		if told { // it is about to come to its end by itself
-			wait = logEnds
-		}
-		if gone { // the copying that goes on may be all that there will be
-			wait = lastWords
-		}
+	wait := time.Duration(0)
+	if told { // it is about to come to its end by itself
+		wait = logEnds
+	}
+	if gone { // the copying that goes on may be all that there will be
+		wait = lastWords
+	}
+	for stream != nil {
+		copied := spool.copied.Load()
 		select {
 		case <-f.done:
+			stream = nil
 		case <-ctx.Done():
+			stream = nil
 		case <-time.After(wait):
+			if wait > 0 && spool.copied.Load() > copied {
+				continue // who begins anew would find less: a node throws the oldest away
+			}
 			stream()
+			stream = nil
 		}
 	}
 	select {
@@ -96,6 +104,9 @@ func (f *follower) run(ctx context.Context) {
 		return
 	}
 	defer s.close()
+	f.mu.Lock()
+	f.spool = s
+	f.mu.Unlock()
 	for tries := 0; ; {
 		last, err := f.pass(ctx, s)
 		f.mu.Lock()

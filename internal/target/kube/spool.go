@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -29,6 +30,8 @@ type spool struct {
 	lost bool // the kubelet had thrown away what came after the mark
 
 	whole int64 // how long the log is, once it is known
+
+	copied atomic.Int64 // how far a reading has come; for those who look on
 }
 
 const markSize = 64
@@ -158,6 +161,7 @@ func (c *copier) text(old bool) error {
 			n := min(c.skip, int64(len(piece)))
 			c.skip -= n
 			c.end += int64(len(piece))
+			c.copied.Store(c.end)
 			if _, err := c.out.Write(piece[n:]); err != nil {
 				return fmt.Errorf("write log: %v", err)
 			}
