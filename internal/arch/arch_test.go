@@ -60,7 +60,7 @@ var table = map[string][]string{
 	"internal/target":             {"internal/gpu"},
 	"internal/target/process":     {"internal/target", "internal/gpu"},
 	"internal/target/slurm":       {"internal/target", "internal/slurm"},
-	"internal/target/kube":        {"internal/target", "internal/gpu"},
+	"internal/target/kube":        {"internal/target", "internal/target/kube/podlog", "internal/gpu"},
 	"internal/target/kube/podlog": {},
 	"internal/target/docker":      {"internal/target", "internal/gpu"},
 	"internal/target/targettest":  {"internal/target"},

@@ -143,7 +143,7 @@ func (f Options) run(ctx context.Context, t trainyard.Task, first bool, out io.W
 	if first { // the others' output is sent home, where each has a log of its own
 		one.Out = out
 		if f.PodLog { // it comes from a file, so the task does not wait when it is slowed down
-			one.Out = podlog.New(ctx, out)
+			one.Out = podlog.New(ctx, out, os.Getenv(podlog.ReadVariable))
 		}
 	}
 	return one.Run(ctx)

@@ -55,17 +55,17 @@ func (d *tender) remake(ctx context.Context, s *sight) error {
 		return err
 	}
 	d.deletePods(ctx, s, 1)
-	if err := d.makeParts(ctx, p); err != nil {
-		return err
-	}
 	j, err := d.makeJob(ctx, p)
 	if err != nil {
+		return err
+	}
+	if err := d.makeParts(ctx, p, j); err != nil {
 		return err
 	}
 	d.mu.Lock()
 	d.removed[d.task.rec.UID] = true
 	d.task.rec.Disk = true
-	d.task.rec.UID, d.task.rec.Owned, d.task.job, d.task.jobGone, d.task.pods = j.Meta.UID, !p.gang(), j, false, map[string]*podSeen{}
+	d.task.rec.UID, d.task.job, d.task.jobGone, d.task.pods = j.Meta.UID, j, false, map[string]*podSeen{}
 	d.mu.Unlock()
 	d.taken, d.remade = time.Time{}, true
 	return d.made(d.task, j)

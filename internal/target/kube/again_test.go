@@ -178,6 +178,21 @@ func TestWhatIsToBeSentIsThatOfTheLastStart(t *testing.T) {
 	}
 }
 
+// A job that is too long for a Secret is refused before anything is made.
+func TestAJobThatIsTooLongIsRefused(t *testing.T) {
+	d := newMemoryDriver(t, func(r *http.Request) (int, string) {
+		t.Errorf("the cluster is asked for %s %s", r.Method, r.URL)
+		return 403, `{"message":"not now"}`
+	})
+	d.cfg = &Config{Image: baseImage, InstanceTypes: map[string]InstanceType{DefaultInstanceType: {}}}
+	d.program = &program{files: map[string]string{thisArch: "/program"}}
+	k := trainyard.Task{ID: trainyard.MakeTaskID(trainyard.MakeJobKey(trainyard.DefaultScope(), "j"), 1, 0), Hi: 1, Nodes: 1}
+	k.Run.Command = strings.Repeat("x", 1<<20)
+	if err := d.Start(t.Context(), k); trainyard.ClassOf(err) != trainyard.ClassUser || !strings.Contains(err.Error(), "put the command into a file") {
+		t.Errorf("start says %v", err)
+	}
+}
+
 // An image may be one that a pod was made into: what it holds is not what was sent.
 func TestAnImageThatHoldsAProgramAndATaskIsSentItsOwn(t *testing.T) {
 	dir := t.TempDir()
@@ -224,6 +239,8 @@ func TestAnImageThatHoldsAProgramAndATaskIsSentItsOwn(t *testing.T) {
 				t.Fatal(err)
 			}
 			program = string(data)
+		} else {
+			program += strings.Repeat("\n", -len(program)&(pieces-1)) // of a shell's program, what zeros are of ours
 		}
 		io.WriteString(in, strconv.Itoa(len(program))+"\nthe new task\n"+program) // it may have had enough
 		in.Close()

@@ -35,6 +35,6 @@ for task in /dev/shm/trainyard $base/task /trainyard/task; do # what was sent go
 	if [ -r $task/task.json ]; then break; fi
 done
 shift 5
-export TRAINYARD_WORK_DIR=$base/work TRAINYARD_GRACE_FILE=$base/bin/grace
+export TRAINYARD_WORK_DIR=$base/work TRAINYARD_GRACE_FILE=$base/bin/grace TRAINYARD_READ_FILE=$base/bin/read
 exec "$program" task --pod-log --file $task/task.json --result /dev/termination-log --rank "$rank" --hosts "$hosts" \
 	--dir $base/work/task --cache $base/work/cache "$@"

@@ -130,6 +130,10 @@ func (d *Driver) newPlan(t trainyard.Task) (*plan, error) {
 	if p.order, err = json.Marshal(t); err != nil {
 		return nil, fmt.Errorf("write task %q: %w", t.ID, err)
 	}
+	if !p.sent() && len(p.order) > 1<<20-1<<10 {
+		return nil, &trainyard.ClassError{Class: trainyard.ClassUser, Err: trainyard.Invalid(
+			"the job is %d bytes long with its command and variables, and Kubernetes takes at most a megabyte; put the command into a file", len(p.order))}
+	}
 	return p, nil
 }
 
@@ -146,15 +150,11 @@ func (p *plan) meta(more object) object {
 }
 
 // secret holds the task as JSON.
-func (p *plan) secret() (object, error) {
-	if len(p.order) > 1<<20-1<<10 {
-		return nil, &trainyard.ClassError{Class: trainyard.ClassUser, Err: trainyard.Invalid(
-			"the job is %d bytes long with its command and variables, and Kubernetes takes at most a megabyte; put the command into a file", len(p.order))}
-	}
+func (p *plan) secret() object {
 	return object{
 		"apiVersion": "v1", "kind": "Secret", "metadata": p.meta(nil), "type": "Opaque",
 		"data": object{taskFile: base64.StdEncoding.EncodeToString(p.order)},
-	}, nil
+	}
 }
 
 // service makes the pods of a gang known to each other by name.

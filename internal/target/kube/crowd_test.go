@@ -13,7 +13,7 @@ import (
 
 func memoryTask(d *Driver, n int) *task {
 	id := trainyard.MakeTaskID(trainyard.MakeJobKey(trainyard.DefaultScope(), fmt.Sprintf("j%d", n)), 1, 0)
-	return d.newTask(record{ID: id, Name: d.nameOf(id), Ranks: 1, UID: fmt.Sprintf("uid-%d", n), Sent: true, Owned: true})
+	return d.newTask(record{ID: id, Name: d.nameOf(id), Ranks: 1, UID: fmt.Sprintf("uid-%d", n), Sent: true})
 }
 
 // What is left of a task goes once others have begun, or when they take long, and with no more calls than it needs.

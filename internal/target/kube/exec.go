@@ -144,7 +144,8 @@ func feed(w *io.PipeWriter, p *program, order []byte, line string) error {
 	if len(order) == 0 && words[2] != "task" {
 		return errNoOrder
 	}
-	f, err := p.open(words[1], words[3] == "gzip")
+	packed := words[3] == "gzip"
+	f, err := p.open(words[1], packed)
 	if err != nil {
 		return err
 	}
@@ -153,12 +154,21 @@ func feed(w *io.PipeWriter, p *program, order []byte, line string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintf(w, "%d\n%s\n", info.Size(), bytes.TrimSpace(order)); err != nil {
+	size := info.Size()
+	var fill []byte
+	if !packed { // zeros after a program's end are nothing to it
+		fill = make([]byte, -size&(pieces-1))
+		size += int64(len(fill))
+	}
+	if _, err := fmt.Fprintf(w, "%d\n%s\n", size, bytes.TrimSpace(order)); err != nil {
 		return err
 	}
-	_, err = io.CopyBuffer(struct{ io.Writer }{w}, f, make([]byte, 256<<10))
+	_, err = io.CopyBuffer(struct{ io.Writer }{w}, io.MultiReader(f, bytes.NewReader(fill)), make([]byte, 256<<10))
 	return err
 }
+
+// pieces is how many bytes send.sh reads at once.
+const pieces = 64 << 10
 
 // dialog is what a script says, which goes on for a moment after its stream was given up.
 type dialog struct {

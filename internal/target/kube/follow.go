@@ -3,10 +3,18 @@ package kube
 import (
 	"cmp"
 	"context"
+	_ "embed"
 	"fmt"
+	"io"
+	"strconv"
 	"sync"
 	"time"
+
+	"github.com/trainyard/trainyard/internal/target/kube/podlog"
 )
+
+//go:embed heard.sh
+var heardScript string
 
 // follower copies the log of a pod while the task runs.
 type follower struct {
@@ -27,6 +35,12 @@ type follower struct {
 	whole  int64              // how long the log is, as the program told at its end; 0 if it did not
 	told   bool               // it did
 	ended  bool               // the copying came to the log's end by itself
+
+	pause  *time.Timer // until it counts as read to its end for now; nil for a log that nobody holds back
+	at     int64       // how much of it there is,
+	weight int64       // and what was read of it weighs
+	said   int64       // that weight when the pod was told last,
+	since  time.Time   // and when that was much
 }
 
 const (
@@ -104,6 +118,9 @@ func (f *follower) run(ctx context.Context) {
 		return
 	}
 	defer s.close()
+	if !f.serves() { // a server's own output is nothing that a program of ours could hold back
+		defer f.tellOf(ctx, s)()
+	}
 	f.mu.Lock()
 	f.spool = s
 	f.mu.Unlock()
@@ -161,6 +178,81 @@ func (f *follower) pass(ctx context.Context, s *spool) (last bool, err error) {
 	defer f.mu.Unlock()
 	f.stream, f.ended = nil, err == nil
 	return err == nil && f.last && f.gone, err // whole, and nobody will tell it again
+}
+
+const (
+	quiet      = 100 * time.Millisecond // for which nothing comes of a log that was read to its end
+	mostUntold = 64 << 10               // bytes of which the pod need not be told
+	catchingUp = 30 * time.Second       // for which what seemed to be the end may not have been
+)
+
+// grown notes how much of the log there is. When there is much that the pod has not been told of, it is at the next pause.
+func (f *follower) grown(at, weight int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.at, f.weight = at, weight
+	if more := weight - f.said; more >= podlog.Step || more >= mostUntold && time.Since(f.since) < catchingUp {
+		f.pause.Reset(quiet)
+	}
+}
+
+// tellOf has the program in the pod know how much of its log is here: it goes only so far ahead as its node keeps what was not read. Call what
+// it returns in the end.
+func (f *follower) tellOf(ctx context.Context, s *spool) (end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	due, done := make(chan struct{}, 1), make(chan struct{})
+	f.pause = time.AfterFunc(time.Hour, func() {
+		select {
+		case due <- struct{}{}:
+		default:
+		}
+	})
+	s.grown = f.grown
+	if s.size >= mostUntold { // who read it before us may not have come to say so
+		f.said = -podlog.Step
+		f.grown(s.size, 0)
+	}
+	go func() {
+		defer close(done)
+		f.tell(ctx, due)
+	}()
+	return func() {
+		f.pause.Stop()
+		cancel()
+		<-done
+	}
+}
+
+func (f *follower) tell(ctx context.Context, due <-chan struct{}) {
+	var again <-chan time.Time
+	for tries := 0; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-due:
+		case <-again:
+		}
+		f.mu.Lock()
+		if f.weight-f.said >= podlog.Step {
+			f.since = time.Now()
+		}
+		f.said = f.weight
+		at, last := f.at, f.last
+		f.mu.Unlock()
+		if last { // nobody waits for it any more
+			return
+		}
+		bounded, cancel := context.WithTimeout(ctx, haltPatience)
+		err := f.d.api.exec(bounded, f.pod, false, nil, io.Discard, heardScript, strconv.FormatInt(at, 10))
+		cancel()
+		if again = nil; err == nil {
+			tries = 0
+			continue
+		}
+		f.d.env.Log.Debug("say how much of the log was read", "task", f.task.id, "pod", f.pod, "err", err)
+		tries++
+		again = time.After(min(time.Duration(tries)*time.Second, 10*time.Second))
+	}
 }
 
 // container is the one whose log is the task's.

@@ -149,6 +149,14 @@ func (b *bench) reopen() {
 	b.Driver = openDriver(b.T, b.cfg, b.dir)
 }
 
+// known are how many objects of a kind a task has.
+func (b *bench) known(t trainyard.Task, kind string) int {
+	b.Helper()
+	var p page[pod]
+	b.must(b.api.get(b.Context(), b.api.path(kind), map[string][]string{"labelSelector": {taskLabel + "=" + b.nameOf(t.ID)}}, &p))
+	return len(p.Items)
+}
+
 // must is for calls that set the stage.
 func (b *bench) must(err error) {
 	b.Helper()

@@ -72,14 +72,6 @@ func (b *bench) neverTwice(t trainyard.Task) {
 	}
 }
 
-// known are how many objects of a kind a task has.
-func (b *bench) known(t trainyard.Task, kind string) int {
-	b.Helper()
-	var p page[pod]
-	b.must(b.api.get(b.Context(), b.api.path(kind), map[string][]string{"labelSelector": {taskLabel + "=" + b.nameOf(t.ID)}}, &p))
-	return len(p.Items)
-}
-
 // uid is that of a task's Job.
 func (b *bench) uid(t trainyard.Task) string {
 	b.mu.Lock()

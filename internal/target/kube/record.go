@@ -26,8 +26,7 @@ type record struct {
 	ID       trainyard.TaskID `json:"id"`
 	Name     string           `json:"name"`
 	Ranks    int              `json:"ranks"`
-	UID      string           `json:"uid,omitempty"`      // of the Job; "" until it was made
-	Owned    bool             `json:"owned,omitempty"`    // the Secret and the Service go with the Job
+	UID      string           `json:"uid,omitempty"`      // of the Job; "" until all of the task was made
 	Sent     bool             `json:"sent,omitempty"`     // it comes with the program: there is no Secret
 	Disk     bool             `json:"disk,omitempty"`     // its pods have a volume for what they write
 	Cached   bool             `json:"cached,omitempty"`   // pods may begin by themselves, with the program in the node's cache

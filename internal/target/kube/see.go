@@ -59,11 +59,12 @@ func (d *Driver) seeJob(j *job, gone bool) {
 			return
 		}
 		ranks, _ := strconv.Atoi(j.Meta.Annotations[ranksAnnotation]) // ours, and at least one
-		t = d.newTask(record{ID: trainyard.TaskID(j.Meta.Annotations[idAnnotation]), Name: j.Meta.Name, Ranks: max(1, ranks),
+		t = d.newTask(record{ID: trainyard.TaskID(j.Meta.Annotations[idAnnotation]), Name: j.Meta.Name, UID: j.Meta.UID, Ranks: max(1, ranks),
 			Main: j.Meta.Annotations[mainAnnotation]})
 	}
-	if t.rec.UID == "" {
-		t.rec.UID = j.Meta.UID
+	if t.rec.UID == "" { // Start is about it, or died over it and comes again
+		t.job, t.jobGone, t.news = j, gone, time.Now()
+		return
 	}
 	if t.rec.UID != j.Meta.UID {
 		return

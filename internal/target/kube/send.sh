@@ -2,7 +2,7 @@
 # task's name in the cluster, $3 "near" if what comes had better not be packed.
 # It says "nowhere" and why if nothing can be written, "have" if both were sent already, or else "need", the machine, what there is, "task" or
 # "nothing", and what can unpack; then it reads a line with the number of bytes of the program that come, a line that is the task, empty
-# where that is there already, and the bytes.
+# where that is there already, and the bytes: of a program that is not packed a multiple of 65,536.
 base=/trainyard
 { mkdir -p $base/bin $base/work && [ -w $base/bin ] && [ -w $base/work ]; } 2>/dev/null ||
 	{ base=/tmp/trainyard && why=$(mkdir -p $base/bin 2>&1); } || { set -f && echo nowhere $why && exit 0; } # on one line
@@ -25,8 +25,8 @@ if [ -n "$task" ]; then
 		{ dir=$base/task && mkdir -p $dir && printf '%s\n' "$task" >$dir/task.json; } || exit 1
 fi
 part=$program.$$
-if [ "$unpack" = cat ]; then
-	head -c "$size" >"$part"
+if [ "$unpack" = cat ]; then # in large pieces if that can be: head reads them so small that all who hand them on are woken up all the time
+	{ dd bs=65536 count=$((size / 65536)) iflag=fullblock 2>/dev/null || [ -s "$part" ] || head -c "$size"; } >"$part"
 	[ "$(wc -c <"$part")" -eq "$size" ]
 else # unpacked as it comes: gzip says so if some of it is missing
 	head -c "$size" | $unpack >"$part" && [ -s "$part" ]

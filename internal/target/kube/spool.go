@@ -16,6 +16,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/trainyard/trainyard/internal/target/kube/podlog"
 )
 
 // spool is the log of one container, copied to a file as it grows: the kubelet throws the oldest away when it is long, and all of it with
@@ -32,6 +34,9 @@ type spool struct {
 	whole int64 // how long the log is, once it is known
 
 	copied atomic.Int64 // how far a reading has come; for those who look on
+
+	weight int64                  // of all that was read
+	grown  func(at, weight int64) // is told how much of the log there is, and the weight; it may be nil
 }
 
 const markSize = 64
@@ -100,7 +105,8 @@ func (s *spool) copyTail(r io.Reader, begins int64) error {
 }
 
 func (s *spool) append(r io.Reader, c *copier) error {
-	c.spool, c.in, c.out = s, bufio.NewReaderSize(r, 64<<10), bufio.NewWriterSize(s.log, 64<<10)
+	c.spool, c.source, c.out = s, r, bufio.NewWriterSize(s.log, 64<<10)
+	c.in = bufio.NewReaderSize(c, 64<<10)
 	for {
 		if err := c.line(); err != nil {
 			flushed := c.flush()
@@ -115,8 +121,10 @@ func (s *spool) append(r io.Reader, c *copier) error {
 // copier is one reading of a log.
 type copier struct {
 	*spool
-	in   *bufio.Reader
-	out  *bufio.Writer
+	source io.Reader
+	in     *bufio.Reader // of what the copier reads
+	out    *bufio.Writer
+
 	from time.Time // of the mark: lines before it are there
 	skip int64     // bytes from the marked line on that are there as well
 	end  int64     // where the file ends when all that was read is in it
@@ -124,6 +132,14 @@ type copier struct {
 	last  time.Time // of the line before
 	when  time.Time // of the latest line that has a time of its own,
 	begin int64     // and where it begins
+}
+
+// Read reads on, which may take long, when others can see what was read before.
+func (c *copier) Read(p []byte) (int, error) {
+	if err := c.flush(); err != nil {
+		return 0, err
+	}
+	return c.source.Read(p)
 }
 
 // line copies one line, which may be longer than memory. io.EOF is the end of the log.
@@ -160,19 +176,16 @@ func (c *copier) text(old bool) error {
 		if !old {
 			n := min(c.skip, int64(len(piece)))
 			c.skip -= n
+			c.weight += podlog.Weight(len(piece), 0)
 			c.end += int64(len(piece))
 			c.copied.Store(c.end)
 			if _, err := c.out.Write(piece[n:]); err != nil {
 				return fmt.Errorf("write log: %v", err)
 			}
 		}
-		if c.in.Buffered() == 0 {
-			if err := c.flush(); err != nil {
-				return err
-			}
-		}
 		switch {
 		case err == nil:
+			c.weight += podlog.Weight(0, 1)
 			return nil
 		case errors.Is(err, io.EOF): // a last line without an end
 			return io.EOF
@@ -188,6 +201,9 @@ func (c *copier) flush() error {
 		return fmt.Errorf("write log: %w", err)
 	}
 	c.size = max(c.size, c.end)
+	if c.grown != nil {
+		c.grown(c.size, c.weight)
+	}
 	return c.setMark(c.when, c.begin)
 }
 

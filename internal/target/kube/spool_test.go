@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -147,4 +148,34 @@ func stampLines(log []byte) string {
 		out.WriteString(when.Format(time.RFC3339Nano) + " " + string(line))
 	}
 	return out.String()
+}
+
+// What has come is there for others before more is waited for, though it ends within a line.
+func TestWhatWasReadIsThereBeforeMoreComes(t *testing.T) {
+	s, err := openSpool(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	var seen atomic.Int64
+	s.grown = func(at, _ int64) { seen.Store(at) }
+	r, w := io.Pipe()
+	done := make(chan error, 1)
+	go func() { done <- s.copy(r) }()
+	for _, text := range []string{"2026-01-02T03:04:05.1Z one\n2026-01-02T03:04:05.2Z tw", "o"} { // the second is only taken once the first was dealt with
+		if _, err := io.WriteString(w, text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(s.log.Name())
+	if err != nil || string(got) != "one\n" || seen.Load() != 4 {
+		t.Errorf("the log is %q, and %d bytes were told of (%v)", got, seen.Load(), err)
+	}
+	w.Close()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if got, err := os.ReadFile(s.log.Name()); err != nil || string(got) != "one\ntwo" {
+		t.Errorf("in the end the log is %q (%v)", got, err)
+	}
 }

@@ -15,7 +15,8 @@ import (
 	"github.com/trainyard/trainyard"
 )
 
-// Start makes the task's objects. The Job is the last, and its name follows from the task: where it is, the task has begun.
+// Start makes the task's objects, of which the Job, whose name follows from the task, is the first: the cluster is about its pods while the
+// others are made, and they go with it. The task has begun when all are there and that is written down.
 func (d *Driver) Start(ctx context.Context, t trainyard.Task) error {
 	if d.program.none() {
 		return trainyard.Invalid("there is no trainyard program for Linux here to send into pods; put trainyard-linux-amd64 beside %s", d.env.Program)
@@ -43,19 +44,17 @@ func (d *Driver) Start(ctx context.Context, t trainyard.Task) error {
 		return err
 	}
 	err = d.save(k, func(r *record) {
-		if r.Sent && !p.sent() { // an earlier start was to be another
-			r.Sent, r.Owned = false, false
-		}
+		r.Sent = r.Sent && p.sent() // an earlier start may have been another
 		r.Disk = p.hasDisk()
 	})
 	if err != nil {
 		return err
 	}
-	if err := d.makeParts(ctx, p); err != nil {
-		return later(err)
-	}
 	j, err := d.makeJob(ctx, p)
 	if err != nil {
+		return later(err)
+	}
+	if err := d.makeParts(ctx, p, j); err != nil {
 		return later(err)
 	}
 	return d.made(k, j)
@@ -82,12 +81,12 @@ func (d *Driver) note(k *task, p *plan) error {
 	return writeJSON(path, json.RawMessage(p.order))
 }
 
-// made notes that the task's Job is there: the task has begun.
+// made notes that all of the task is there: it has begun.
 func (d *Driver) made(k *task, j *job) error {
 	d.mu.Lock()
 	k.added = time.Now()
-	if k.job == nil {
-		k.job = j
+	if k.job == nil || k.job.Meta.UID != j.Meta.UID { // else there is later news of it
+		k.job, k.jobGone = j, false
 	}
 	k.rec.UID = j.Meta.UID
 	d.adopt(k)
@@ -112,8 +111,7 @@ func (d *Driver) claim(p *plan) (*task, error) {
 		}
 		k := d.tasks[p.name]
 		if k == nil {
-			k = d.newTask(record{ID: p.task.ID, Name: p.name, Ranks: p.ranks(), Cached: p.cache != "", Main: p.replicaMain(),
-				Sent: p.sent(), Owned: p.sent() && !p.gang()})
+			k = d.newTask(record{ID: p.task.ID, Name: p.name, Ranks: p.ranks(), Cached: p.cache != "", Main: p.replicaMain(), Sent: p.sent()})
 		}
 		d.mu.Unlock()
 		k.op.Lock()
@@ -154,19 +152,10 @@ func (d *Driver) addressed(t trainyard.Task) (trainyard.Task, error) {
 	return t, nil
 }
 
-// makeParts makes what must be there before the Job, or leaves it if an earlier start got as far. They are given to the Job later, so
-// that they go with it.
-func (d *Driver) makeParts(ctx context.Context, p *plan) error {
+// makeParts makes what goes with the Job: the Secret that its pods wait for, and the Service.
+func (d *Driver) makeParts(ctx context.Context, p *plan, j *job) error {
 	if !p.sent() {
-		secret, err := p.secret()
-		if err != nil {
-			return err
-		}
-		err = d.api.create(ctx, d.api.path(secrets), secret, nil)
-		if isThere(err) {
-			err = d.api.patch(ctx, d.api.path(secrets, p.name), object{"data": secret["data"]})
-		}
-		if err != nil {
+		if err := d.makePart(ctx, secrets, p.secret(), p, j); err != nil {
 			return fmt.Errorf("make Secret %s: %w", p.name, err)
 		}
 	}
@@ -177,10 +166,28 @@ func (d *Driver) makeParts(ctx context.Context, p *plan) error {
 	case !p.gang():
 		return nil
 	}
-	if err := d.api.create(ctx, d.api.path(services), service(), nil); err != nil && !isThere(err) {
+	if err := d.makePart(ctx, services, service(), p, j); err != nil {
 		return fmt.Errorf("make Service %s: %w", p.name, err)
 	}
 	return nil
+}
+
+// makePart makes an object, or makes the one of an earlier start into it. One that went with an earlier Job may go meanwhile.
+func (d *Driver) makePart(ctx context.Context, kind string, o object, p *plan, j *job) error {
+	owner := object{"apiVersion": "batch/v1", "kind": "Job", "name": p.name, "uid": j.Meta.UID}
+	if p.serves() {
+		owner["apiVersion"], owner["kind"] = "apps/v1", "Deployment"
+	}
+	o["metadata"].(object)["ownerReferences"] = []object{owner}
+	for try := 1; ; try++ {
+		err := d.api.create(ctx, d.api.path(kind), o, nil)
+		if isThere(err) {
+			err = d.api.patch(ctx, d.api.path(kind, p.name), o)
+		}
+		if !isMissing(err) || try == 3 {
+			return err
+		}
+	}
 }
 
 // makeJob makes the Job, or finds the one that an earlier start made.
@@ -203,27 +210,4 @@ func (d *Driver) makeJob(ctx context.Context, p *plan) (*job, error) {
 		return nil, trainyard.Conflict("%s %s is still being deleted", what, p.name)
 	}
 	return j, nil
-}
-
-// own makes the Secret and the Service go with the Job.
-func (d *Driver) own(ctx context.Context, t *task) error {
-	d.mu.Lock()
-	owner := object{"apiVersion": "batch/v1", "kind": "Job", "name": t.name, "uid": t.rec.UID}
-	gang, secret := t.rec.Ranks > 1, !t.rec.Sent
-	if t.rec.Main != "" {
-		owner["apiVersion"], owner["kind"], gang = "apps/v1", "Deployment", true
-	}
-	d.mu.Unlock()
-	refs := object{"metadata": object{"ownerReferences": []object{owner}}}
-	if secret {
-		if err := d.api.patch(ctx, d.api.path(secrets, t.name), refs); err != nil && !isMissing(err) {
-			return err
-		}
-	}
-	if gang {
-		if err := d.api.patch(ctx, d.api.path(services, t.name), refs); err != nil && !isMissing(err) {
-			return err
-		}
-	}
-	return d.save(t, func(r *record) { r.Owned = true })
 }

@@ -129,6 +129,9 @@ func (d *Driver) Remove(ctx context.Context, id trainyard.TaskID) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.tasks[name] == t {
+		if t.rec.UID == "" && t.job != nil { // not all of it was made
+			t.rec.UID = t.job.Meta.UID
+		}
 		delete(d.tasks, name)
 		delete(d.strays, t.owner())
 		d.removed[t.rec.UID] = true

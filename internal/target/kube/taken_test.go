@@ -56,7 +56,7 @@ func TestKueueIsAskedAgainWhyItTookAJobBack(t *testing.T) {
 					}
 					return 404, ""
 				})
-				k := d.newTask(record{ID: trainyard.MakeTaskID(trainyard.MakeJobKey(trainyard.DefaultScope(), "j"), 1, 0), Name: "j", Ranks: 1, UID: "u1", Owned: true,
+				k := d.newTask(record{ID: trainyard.MakeTaskID(trainyard.MakeJobKey(trainyard.DefaultScope(), "j"), 1, 0), Name: "j", Ranks: 1, UID: "u1",
 					Begun: map[string]bool{"uid-p": true}})
 				k.job, k.pods["p"] = &job{}, &podSeen{pod: podJSON(t, "p", `{"phase":"Running"}`), gone: true}
 				k.job.Spec.Suspend = true

@@ -87,14 +87,9 @@ func (d *tender) step(ctx context.Context) (over bool) {
 	open := d.whyTaken(ctx)
 	d.mu.Lock()
 	t, s := d.task, d.sight(d.task)
-	owned, added, first, stop := t.rec.Owned, t.added, t.first(), t.rec.Stop
+	first, stop := t.first(), t.rec.Stop
 	d.mu.Unlock()
 	v := judge(s, now)
-	if !owned && v.end == nil && now.Sub(added) > ownedAfter {
-		if err := d.own(ctx, t); err != nil {
-			d.env.Log.Warn("give the task's Secret to its Job", "task", t.id, "err", err)
-		}
-	}
 	if d.log != nil && s.main != "" && first != nil && first.pod.Meta.Name != d.log.pod && hasLog(first.pod) { // another took its place
 		d.log.stop()
 		d.log = nil
@@ -130,9 +125,6 @@ func (d *tender) step(ctx context.Context) (over bool) {
 	}
 	return false
 }
-
-// ownedAfter is for how long a task's objects go with its Job only because we remove them: most are over by then, and it is one call less.
-const ownedAfter = 5 * time.Second
 
 // hasLog says whether a pod's container has begun, so that it may have written.
 func hasLog(p *pod) bool {

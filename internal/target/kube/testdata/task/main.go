@@ -117,7 +117,10 @@ func run(t trainyard.Task, rank int, hosts string) trainyard.TaskEnd {
 	w.Close()
 	copied := make(chan struct{})
 	var written int64
-	go func() { defer close(copied); written, _ = io.Copy(podlog.New(context.Background(), os.Stdout), r) }() // a broken log is no reason to stop
+	go func() {
+		defer close(copied)
+		written, _ = io.Copy(podlog.New(context.Background(), os.Stdout, os.Getenv(podlog.ReadVariable)), r)
+	}() // a broken log is no reason to stop
 	over := make(chan struct{})
 	go func() { defer close(over); _ = cmd.Wait() }() // the state says how it ended
 	stopped := wait(cmd.Process.Pid, t.Grace, stops, over)

@@ -1,0 +1,4 @@
+# Says to the program in the pod how much of the log was read: $1 bytes.
+base=/trainyard
+[ -w $base/bin ] || base=/tmp/trainyard
+echo "$1" >$base/bin/read.new && mv $base/bin/read.new $base/bin/read
