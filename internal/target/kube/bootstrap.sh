@@ -7,6 +7,7 @@ base=/trainyard
 { mkdir -p $base/bin $base/work && [ -w $base/bin ] && [ -w $base/work ]; } 2>/dev/null || { base=/tmp/trainyard && mkdir -p $base/bin $base/work 2>/dev/null; }
 program=$base/bin/trainyard
 mark=$base/bin/sent-$5 # the image may hold a program of its own
+heard=$base/bin/read-$5
 cached=
 if [ -n "$4" ]; then
 	machine=$(uname -m)
@@ -35,6 +36,6 @@ for task in /dev/shm/trainyard $base/task /trainyard/task; do # what was sent go
 	if [ -r $task/task.json ]; then break; fi
 done
 shift 5
-export TRAINYARD_WORK_DIR=$base/work TRAINYARD_GRACE_FILE=$base/bin/grace TRAINYARD_READ_FILE=$base/bin/read
+export TRAINYARD_WORK_DIR=$base/work TRAINYARD_GRACE_FILE=$base/bin/grace TRAINYARD_READ_FILE=$heard
 exec "$program" task --pod-log --file $task/task.json --result /dev/termination-log --rank "$rank" --hosts "$hosts" \
 	--dir $base/work/task --cache $base/work/cache "$@"

@@ -87,6 +87,7 @@ type plan struct {
 	cache  string   // names of the program in the cache of nodes; "" for none
 	order  []byte   // the task as JSON
 	disk   bool     // a volume for what the pod writes
+	made   *job     // an earlier start made it; nil: none did
 }
 
 // longest is how long a task may be to be sent with the program, by a shell that reads it letter by letter.
@@ -94,7 +95,12 @@ const longest = 64 << 10
 
 // sent says whether the task comes with the program, so that it is in nobody's keeping but ours. Others find it in a Secret: those that may
 // begin by themselves, or be started again by Kubernetes.
-func (p *plan) sent() bool { return !p.serves() && p.cache == "" && len(p.order) <= longest }
+func (p *plan) sent() bool {
+	if p.made != nil {
+		return p.made.sent()
+	}
+	return !p.serves() && p.cache == "" && len(p.order) <= longest
+}
 
 func (p *plan) ranks() int { return max(1, p.task.Hi-p.task.Lo) }
 func (p *plan) gang() bool { return p.ranks() > 1 }
@@ -252,7 +258,7 @@ func (p *plan) volumes() (volumes, mounts []object) {
 		add("work", baseDir, false, object{"emptyDir": work})
 	}
 	if !p.sent() {
-		add("task", taskDir, true, object{"secret": object{"secretName": p.name, "defaultMode": 0o444}})
+		add(taskVolume, taskDir, true, object{"secret": object{"secretName": p.name, "defaultMode": 0o444}})
 	}
 	if p.task.ShmSize != "" {
 		add("shm", "/dev/shm", false, object{"emptyDir": object{"medium": "Memory", "sizeLimit": shmQuantity(p.task.ShmSize)}})

@@ -306,7 +306,23 @@ func TestStartGoesOnWhereItStopped(t *testing.T) {
 	b.ends(k, trainyard.ClassOK, "")
 	b.ran(k, 3)
 
-	k.ID = trainyard.MakeTaskID(k.ID.Job(), 3, 0)
+	for i, cache := range []string{t.TempDir(), ""} { // the compute is set up otherwise meanwhile, so that the task would be told what it is in another way
+		k.ID = trainyard.MakeTaskID(k.ID.Job(), 3+i, 0)
+		b.cfg.HostCache = cache
+		b.reopen()
+		_, err = b.makeJob(t.Context(), noted()) // and then it died
+		b.must(err)
+		b.cfg.HostCache = t.TempDir()
+		if cache != "" {
+			b.cfg.HostCache = ""
+		}
+		unseen()
+		b.start(k)
+		b.ends(k, trainyard.ClassOK, "")
+		b.ran(k, 4+i)
+	}
+
+	k.ID = trainyard.MakeTaskID(k.ID.Job(), 5, 0)
 	_, err = b.makeJob(t.Context(), noted()) // and then it died, and nobody wants it any more
 	b.must(err)
 	unseen()

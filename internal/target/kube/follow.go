@@ -36,11 +36,14 @@ type follower struct {
 	told   bool               // it did
 	ended  bool               // the copying came to the log's end by itself
 
-	pause  *time.Timer // until it counts as read to its end for now; nil for a log that nobody holds back
+	tells  func(ctx context.Context, at int64) error // has the pod know how much of the log there is
+	pause  *time.Timer                               // until it counts as read to its end for the moment
 	at     int64       // how much of it there is,
 	weight int64       // and what was read of it weighs
 	said   int64       // that weight when the pod was told last,
-	since  time.Time   // and when that was much
+	base   int64       // at a time from which the program may have printed on,
+	first  int64       // and when it was told for the first time after podlog.Step from there; 0 if it was not yet
+	all    int64       // until which it is told at every pause: who read the log before us is not known to have said how much
 }
 
 const (
@@ -55,6 +58,11 @@ const (
 func (d *tender) follow(ctx context.Context, pod string) {
 	ctx, cancel := context.WithCancel(ctx)
 	f := &follower{d: d.Driver, task: d.task, pod: pod, cancel: cancel, done: make(chan struct{}), kick: make(chan struct{})}
+	f.tells = func(ctx context.Context, at int64) error {
+		ctx, cancel := context.WithTimeout(ctx, haltPatience)
+		defer cancel()
+		return d.api.exec(ctx, pod, false, nil, io.Discard, heardScript, strconv.FormatInt(at, 10), f.task.name)
+	}
 	d.log = f
 	d.members.Go(func() {
 		defer close(f.done)
@@ -182,16 +190,19 @@ func (f *follower) pass(ctx context.Context, s *spool) (last bool, err error) {
 
 const (
 	quiet      = 100 * time.Millisecond // for which nothing comes of a log that was read to its end
-	mostUntold = 64 << 10               // bytes of which the pod need not be told
-	catchingUp = 30 * time.Second       // for which what seemed to be the end may not have been
+	mostUntold = 64 << 10               // of the weight that the pod need not be told of
+	mostAhead  = podlog.Most + 1<<20    // of the weight that there can be to read after the program has heard, and some to be sure
 )
 
-// grown notes how much of the log there is. When there is much that the pod has not been told of, it is at the next pause.
+// grown notes how much of the log there is. When the program may soon wait for it, it is told at the next pause.
 func (f *follower) grown(at, weight int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.at, f.weight = at, weight
-	if more := weight - f.said; more >= podlog.Step || more >= mostUntold && time.Since(f.since) < catchingUp {
+	if f.first > 0 && weight-f.base > mostAhead { // so it has heard it
+		f.base, f.first = f.first, 0
+	}
+	if weight-f.said >= mostUntold && (weight <= f.all || weight-f.base >= podlog.Step) {
 		f.pause.Reset(quiet)
 	}
 }
@@ -207,9 +218,10 @@ func (f *follower) tellOf(ctx context.Context, s *spool) (end func()) {
 		default:
 		}
 	})
+	f.pause.Stop()
 	s.grown = f.grown
-	if s.size >= mostUntold { // who read it before us may not have come to say so
-		f.said = -podlog.Step
+	if s.size >= mostUntold {
+		f.said, f.all = -mostUntold, mostAhead
 		f.grown(s.size, 0)
 	}
 	go func() {
@@ -233,20 +245,20 @@ func (f *follower) tell(ctx context.Context, due <-chan struct{}) {
 		case <-again:
 		}
 		f.mu.Lock()
-		if f.weight-f.said >= podlog.Step {
-			f.since = time.Now()
-		}
 		f.said = f.weight
-		at, last := f.at, f.last
+		at, weight, last := f.at, f.weight, f.last
 		f.mu.Unlock()
 		if last { // nobody waits for it any more
 			return
 		}
-		bounded, cancel := context.WithTimeout(ctx, haltPatience)
-		err := f.d.api.exec(bounded, f.pod, false, nil, io.Discard, heardScript, strconv.FormatInt(at, 10))
-		cancel()
+		err := f.tells(ctx, at)
 		if again = nil; err == nil {
 			tries = 0
+			f.mu.Lock()
+			if f.first == 0 && weight-f.base >= podlog.Step {
+				f.first = weight
+			}
+			f.mu.Unlock()
 			continue
 		}
 		f.d.env.Log.Debug("say how much of the log was read", "task", f.task.id, "pod", f.pod, "err", err)

@@ -24,7 +24,14 @@ type meta struct {
 type job struct {
 	Meta meta `json:"metadata"`
 	Spec struct {
-		Suspend bool `json:"suspend"`
+		Suspend  bool `json:"suspend"`
+		Template struct {
+			Spec struct {
+				Volumes []struct {
+					Name string `json:"name"`
+				} `json:"volumes"`
+			} `json:"spec"`
+		} `json:"template"`
 	} `json:"spec"`
 	Status struct {
 		Succeeded  int         `json:"succeeded"`
@@ -32,6 +39,16 @@ type job struct {
 	} `json:"status"`
 
 	serves bool // it is a Deployment
+}
+
+// sent says whether its pods are sent the task, and do not find it in a Secret.
+func (j *job) sent() bool {
+	for _, v := range j.Spec.Template.Spec.Volumes {
+		if v.Name == taskVolume {
+			return false
+		}
+	}
+	return true
 }
 
 // finished is the condition that ended a Job, nil if it goes on.
@@ -245,4 +262,5 @@ const (
 	indexLabel      = "batch.kubernetes.io/job-completion-index"
 
 	containerName = "task"
+	taskVolume    = "task"
 )

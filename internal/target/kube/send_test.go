@@ -29,7 +29,7 @@ func TestAProgramIsReceivedWithTheToolsThatThereAre(t *testing.T) {
 		without   map[string]string // tools of the image that are not what they should be
 		want      string            // what unpacks
 	}{
-		{"as it is", "near", nil, "cat"},
+		{"as it is", "near", map[string]string{"head": "#!/bin/sh\nexit 127\n"}, "cat"}, // by dd alone
 		{"by a dd that knows no whole blocks", "near", map[string]string{"dd": "#!/bin/sh\necho 'dd: unknown operand iflag' >&2\nexit 1\n"}, "cat"},
 		{"without dd", "near", map[string]string{"dd": "#!/bin/sh\nexit 127\n"}, "cat"},
 		{"packed", "far", nil, "gzip"},

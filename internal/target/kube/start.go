@@ -43,21 +43,38 @@ func (d *Driver) Start(ctx context.Context, t trainyard.Task) error {
 	if err := d.note(k, p); err != nil || begun { // it was lost with the folder
 		return err
 	}
-	err = d.save(k, func(r *record) {
-		r.Sent = r.Sent && p.sent() // an earlier start may have been another
-		r.Disk = p.hasDisk()
-	})
-	if err != nil {
+	if err := d.saveFor(k, p); err != nil {
 		return err
 	}
 	j, err := d.makeJob(ctx, p)
 	if err != nil {
 		return later(err)
 	}
+	d.mu.Lock()
+	k.seenAs(j)
+	d.mu.Unlock()
+	if j.sent() != p.sent() { // an earlier start has made it, when the compute or the server was set up otherwise
+		p.made = j
+		if err := errors.Join(d.note(k, p), d.saveFor(k, p)); err != nil {
+			return err
+		}
+	}
 	if err := d.makeParts(ctx, p, j); err != nil {
 		return later(err)
 	}
 	return d.made(k, j)
+}
+
+// saveFor writes down how the task is started.
+func (d *Driver) saveFor(k *task, p *plan) error {
+	return d.save(k, func(r *record) { r.Sent, r.Disk = p.sent(), p.hasDisk() })
+}
+
+// seenAs notes the task's Job, unless there is later news of it. The caller holds Driver.mu.
+func (t *task) seenAs(j *job) {
+	if t.job == nil || t.job.Meta.UID != j.Meta.UID {
+		t.job, t.jobGone = j, false
+	}
 }
 
 // noted says whether it is written down what a task's pods are to be sent.
@@ -85,9 +102,7 @@ func (d *Driver) note(k *task, p *plan) error {
 func (d *Driver) made(k *task, j *job) error {
 	d.mu.Lock()
 	k.added = time.Now()
-	if k.job == nil || k.job.Meta.UID != j.Meta.UID { // else there is later news of it
-		k.job, k.jobGone = j, false
-	}
+	k.seenAs(j)
 	k.rec.UID = j.Meta.UID
 	d.adopt(k)
 	d.mu.Unlock()

@@ -21,11 +21,13 @@ const (
 	window  = 8 << 20 // bytes of the kubelet's file
 	perLine = 50      // of them before each line: its time, its stream and whether it goes on
 	longest = 16 << 10
-	slack   = 64 << 10 // bytes of the log that may be missing of what was read: the runtime loses some where a file ends
+	slack   = 256 << 10 // bytes of it that may be missing of what was read: in somebody's hands, or lost where a file ends
+	piece   = 64 << 10  // bytes of it that are printed at once
 
 	look      = 50 * time.Millisecond
 	firstWord = 15 * time.Second // from when the window is full until somebody says for the first time what was read
 	patience  = 5 * time.Minute  // and at a later time: the server may be away
+	settled   = 20 * time.Second // from what they say to when they would have said more if there were more for them to read
 )
 
 // While nobody says what was read it goes slowly. A kubelet hands out some 5 MB/s of short lines on a small node, and long ones faster, as it
@@ -38,20 +40,24 @@ const (
 )
 
 // cost is how many bytes of short lines the kubelet could hand out in the time.
-func cost(piece []byte) int {
-	return min(len(piece), short*(bytes.Count(piece, []byte{'\n'})+1)+len(piece)/16)
+func cost(text []byte) int {
+	return min(len(text), short*(bytes.Count(text, []byte{'\n'})+1)+len(text)/16)
 }
 
 // Weight is how many bytes of the kubelet's file hold a text of a container's output with so many ends of lines.
 func Weight(bytes, lines int) int64 { return int64(bytes) + perLine*int64(lines+bytes/longest) }
 
-func weigh(piece []byte) int64 { return Weight(len(piece), bytes.Count(piece, []byte{'\n'})) }
+func weigh(text []byte) int64 { return Weight(len(text), bytes.Count(text, []byte{'\n'})) }
 
-// ReadVariable names the file in which whoever reads the log says how many bytes of it they have, when they are at its end.
+// ReadVariable names the file in which whoever reads the log says how many bytes of it they have, when they are at its end for the moment: at
+// every such moment from Step of weight on after one at which they said it, and so until Most.
 const ReadVariable = "TRAINYARD_READ_FILE"
 
-// Step is how much weight they read before they are to say so.
-const Step = 6 << 20
+// How long one may read without a word, and how much there can be to read after one was heard.
+const (
+	Step = 6 << 20
+	Most = window
+)
 
 // New returns a writer to out, the standard output of a container: no further ahead of whoever reads the log than it is kept, and with the
 // carriage return doubled that the container runtime (containerd's CRI) drops before a line's end. Write waits; it counts the bytes that it was
@@ -66,46 +72,56 @@ type writer struct {
 	out  io.Writer
 	last byte
 
-	printed int64  // bytes
-	ahead   int64  // weight of what was printed since all was read
-	file    string // that says what was read
-	read    int64  // as it says
-	lost    int64  // bytes that will never be
-	heard   bool   // somebody has said it
-	alone   bool   // and does not any more
+	printed place   // of all
+	unread  []place // the ends of pieces that are not known to have been read,
+	begins  int64   // and the weight before them
+	file    string  // that says what was read
+	read    int64   // bytes, as it says
+	lost    int64   // bytes that were printed and will never be read, or less than none where others have printed, too
+	heard   bool    // somebody has said it
+	alone   bool    // and does not any more
 
 	pace *rate.Limiter
 	left int // of the portion, in bytes of short lines
 }
 
+// place is one in the log: bytes of it, and weight.
+type place struct{ at, weight int64 }
+
 func (w *writer) Write(data []byte) (int, error) {
 	for done := 0; done < len(data); {
-		piece := data[done:min(len(data), done+portion)]
-		for weigh(piece) > portion { // short lines
-			piece = piece[:len(piece)/2]
+		text := data[done:min(len(data), done+piece)]
+		for weigh(text) > piece { // short lines
+			text = text[:len(text)/2]
 		}
-		w.makeRoom(piece)
-		if err := w.print(piece); err != nil {
+		w.makeRoom(text)
+		if err := w.print(text); err != nil {
 			return done, err
 		}
-		done += len(piece)
+		done += len(text)
 	}
 	return len(data), nil
 }
 
-// makeRoom waits until all was read if a piece would be too far ahead, and prints slowly while nobody says so.
-func (w *writer) makeRoom(piece []byte) {
-	weight := weigh(piece)
-	for from := time.Now(); w.ahead+weight > window && w.ctx.Err() == nil; {
-		if more := w.hear(); more {
-			from = time.Now()
+// makeRoom waits until all was read if a text would be too far ahead, and prints slowly while nobody says so.
+func (w *writer) makeRoom(text []byte) {
+	end := place{w.printed.at + int64(len(text)), w.printed.weight + weigh(text)}
+	if w.printed.weight-w.begins > slack {
+		w.hear()
+	}
+	answered := false // since it waits
+	for from := time.Now(); end.weight-w.begins > window && w.ctx.Err() == nil; {
+		if w.hear() {
+			answered, from = true, time.Now()
+			continue
 		}
-		if w.printed-w.read <= w.lost+slack {
-			w.ahead, w.lost, w.alone = 0, max(0, w.printed-w.read), false
-			break
+		if answered && time.Since(from) > settled { // there is no more for them
+			w.lost = w.printed.at - w.read
+			w.reset()
+			continue
 		}
 		if w.alone {
-			w.slowly(piece)
+			w.slowly(text)
 			break
 		}
 		select {
@@ -114,11 +130,11 @@ func (w *writer) makeRoom(piece []byte) {
 		}
 		w.alone = time.Since(from) > patience || !w.heard && time.Since(from) > firstWord
 	}
-	w.printed += int64(len(piece))
-	w.ahead += weight
+	w.printed = end
+	w.unread = append(w.unread, end)
 }
 
-// hear looks what was read, and says whether that is more than before.
+// hear looks what was read, and says whether that is more than before. When it is all, printing begins anew.
 func (w *writer) hear() bool {
 	if w.file == "" {
 		return false
@@ -131,12 +147,27 @@ func (w *writer) hear() bool {
 	if err != nil || at <= w.read {
 		return false
 	}
-	w.read, w.heard = at, true
+	w.read, w.heard, w.alone = at, true, false
+	known := w.begins
+	for _, p := range w.unread {
+		if p.at <= w.read+w.lost {
+			known = p.weight
+		}
+	}
+	if w.printed.weight-known <= slack {
+		w.lost = w.printed.at - w.read
+		w.reset()
+	}
 	return true
 }
 
-func (w *writer) slowly(piece []byte) {
-	if w.left -= cost(piece); w.left < 0 {
+// reset counts all that was printed as read.
+func (w *writer) reset() {
+	w.begins, w.unread = w.printed.weight, w.unread[:0]
+}
+
+func (w *writer) slowly(text []byte) {
+	if w.left -= cost(text); w.left < 0 {
 		_ = w.pace.WaitN(w.ctx, portion) // or there is no time to wait
 		w.left += portion
 	}
