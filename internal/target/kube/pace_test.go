@@ -40,7 +40,7 @@ func (k *kubelet) Write(p []byte) (int, error) {
 func (k *kubelet) next() []byte {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	text := k.lines.Next(min(k.fast/20, k.lines.Len()) / 100 * 100) // whole lines
+	text := k.lines.Next(min(k.fast/20, k.lines.Len()) / 400 * 400) // whole lines
 	return bytes.Clone(text)
 }
 
@@ -82,7 +82,7 @@ func (k *kubelet) run(ctx context.Context) {
 // What a program prints is held back only while it is further ahead than its node keeps, however it comes, and whatever is lost of it.
 func TestALogIsNotHeldBackLongerThanItMust(t *testing.T) {
 	const size = 30 << 20
-	line := strings.Repeat("x", 99) + "\n"
+	line := strings.Repeat("x", 399) + "\n"
 	for name, c := range map[string]struct {
 		each  int           // bytes that the task writes at once,
 		pause time.Duration // and then nothing for so long
