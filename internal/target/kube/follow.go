@@ -38,12 +38,12 @@ type follower struct {
 
 	tells  func(ctx context.Context, at int64) error // has the pod know how much of the log there is
 	pause  *time.Timer                               // until it counts as read to its end for the moment
-	at     int64       // how much of it there is,
-	weight int64       // and what was read of it weighs
-	said   int64       // that weight when the pod was told last,
-	base   int64       // at a time from which the program may have printed on,
-	first  int64       // and when it was told for the first time after podlog.Step from there; 0 if it was not yet
-	all    int64       // until which it is told at every pause: who read the log before us is not known to have said how much
+	at     int64                                     // how much of it there is,
+	weight int64                                     // and what was read of it weighs
+	said   int64                                     // that weight when the pod was told last,
+	base   int64                                     // at a time from which the program may have printed on,
+	first  int64                                     // and when it was told for the first time after podlog.Step from there; 0 if it was not yet
+	all    int64                                     // until which it is told at every pause: who read the log before us is not known to have said how much
 }
 
 const (
