@@ -205,8 +205,7 @@ func TestAnImageThatHoldsAProgramAndATaskIsSentItsOwn(t *testing.T) {
 	write("bin/trainyard", strings.ReplaceAll(say, "PROGRAM", "the old program"))
 	write("bin/sent-ty-other", "")
 	write("task/task.json", "the old task\n")
-	here := strings.NewReplacer("base=/trainyard", "base="+dir, "/dev/shm/trainyard", dir+"/shm", "/tmp/trainyard", dir+"/tmp", " /trainyard/task", " "+dir+"/task")
-	pod := exec.CommandContext(t.Context(), "/bin/sh", "-c", here.Replace(bootstrap), "trainyard", "0", "", "", "", "ty-this")
+	pod := exec.CommandContext(t.Context(), "/bin/sh", "-c", inFolder(dir, bootstrap), "trainyard", "0", "", "", "", "ty-this")
 	said, err := pod.StdoutPipe()
 	if err == nil {
 		err = pod.Start()
@@ -215,8 +214,7 @@ func TestAnImageThatHoldsAProgramAndATaskIsSentItsOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	send := func(program string) string {
-		// It signals the pod's first process; here that looks once a second.
-		cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", strings.Replace(here.Replace(sendScript), "kill -USR1 1", ":", 1), "trainyard", "", "ty-this")
+		cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", inFolder(dir, sendScript), "trainyard", "", "ty-this")
 		in, err := cmd.StdinPipe()
 		if err != nil {
 			t.Fatal(err)
