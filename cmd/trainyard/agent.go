@@ -157,12 +157,23 @@ func runNode(ctx context.Context, n nodeConfig, driver target.Driver) error {
 	if d, ok := driver.(interface{ Notes() []string }); ok {
 		notes = d.Notes()
 	}
-	return agent.New(agent.Config{
+	err = agent.New(agent.Config{
 		Node: n.ID, JoinToken: n.JoinToken, Link: n.Link, Driver: driver, Stage: st, Dir: filepath.Join(n.Dir, "agent"),
 		Address: n.Address, Version: version(), Notes: notes, Hide: n.Hide, Log: n.Log, OrphanAfter: n.Orphan,
 		Engines: n.Engines, Server: n.Server, CA: n.CA, SelfStaged: n.SelfStaged, Direct: n.Direct, Trouble: n.Trouble,
 	}).Run(ctx)
+	if l, ok := driver.(target.Leaver); ok && err == nil && ctx.Err() == nil { // the server has let the node go
+		bounded, cancel := context.WithTimeout(ctx, leavePatience)
+		defer cancel()
+		if err := l.Leave(bounded); err != nil {
+			n.Log.Warn("something stays in the engine", "err", err)
+		}
+	}
+	return err
 }
+
+// leavePatience bounds how long a node that is let go of waits for its engine to take away what was kept there.
+const leavePatience = 20 * time.Second
 
 // openDrivers opens what runs tasks on a machine: processes, and the container engines that the machine has. TRAINYARD_CONTAINERS=off
 // leaves those alone.

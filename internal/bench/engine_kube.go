@@ -3,8 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,8 +11,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"path/filepath"
-	"runtime"
 	"strings"
 	"time"
 
@@ -52,50 +48,20 @@ func openKube(ctx context.Context, binary string) (*contest, error) {
 	}
 	c := &contest{plain: plain, server: s}
 	server := "https://" + here + s.url[strings.LastIndexByte(s.url, ':'):]
-	attach := func(name, set string) (*ours, error) {
-		err := s.cli(ctx, "compute", "attach", "-n", name, "--type", "kubernetes", "--kubeconfig", file, "--server-url", server, "--set", set, "-o", "none")
-		if err != nil {
-			return nil, err
-		}
-		return s.through(ctx, name, kubeImage)
-	}
-	bare, err := attach("k8s", "image="+kubeImage)
+	err = s.cli(ctx, "compute", "attach", "-n", "k8s", "--type", "kubernetes", "--kubeconfig", file, "--server-url", server, "--set", "image="+kubeImage, "-o", "none")
 	if err != nil {
 		return c, err
 	}
-	if _, err := bare.start(ctx, "first"); err != nil { // from now on the server has unpacked what it sends
-		return c, err
-	}
-	cache, err := s.nodeCache()
+	k8s, err := s.through(ctx, "k8s", kubeImage)
 	if err != nil {
 		return c, err
 	}
-	cached, err := attach("k8s-cached", "host_cache="+cache)
+	_, err = k8s.start(ctx, "first") // from now on the server has unpacked what it sends
 	c.ours = []entrant{
-		{bare, "Kubernetes, attached", "Kubernetes making the pod; then Trainyard's program for tasks is sent into it, 9 MB, and stages the job there; a plain Job's pod has its account's token as a volume, for which the kubelet takes its time",
-			"the kubelet and the runtime, which use all cores to make pods; besides, Trainyard's program for tasks is sent into each through the API server"},
-		{cached, "Kubernetes, attached, the program on its nodes (`hostCache`)", "Kubernetes making the pod, with three volumes; then the start of Trainyard's program in it, which stages the job",
-			"the kubelet and the runtime, which use all cores to make pods; `true` is seen to have ended when its pod has, and a plain Job when Kubernetes has counted it"},
+		{k8s, "Kubernetes, attached", "Kubernetes making the pod; then Trainyard's program for tasks is sent into it, 9 MB, and stages the job there; a plain Job's pod has its account's token as a volume, for which the kubelet takes its time",
+			"the kubelet and the runtime, which use all cores to make pods; pods find Trainyard's program for tasks in a volume, once the cluster keeps it, which the kubelet fills and the pod copies, 9 MB; `true` is seen to have ended when its pod has, and a plain Job when Kubernetes has counted it"},
 	}
 	return c, err
-}
-
-// nodeCache is a folder with the program for tasks, named as the driver looks for it on nodes. The node of test/engines/kube is this
-// computer. A server that holds the small program has unpacked it by its first task; another sends itself.
-func (s *server) nodeCache() (string, error) {
-	small, err := filepath.Glob(filepath.Join(s.dir, "data", "programs", "*", "trainyard-linux-"+runtime.GOARCH))
-	if err != nil {
-		return "", err
-	}
-	data, err := os.ReadFile(append(small, s.binary)[0])
-	if err != nil {
-		return "", err
-	}
-	dir, sum := filepath.Join(s.dir, "node-cache"), sha256.Sum256(data)
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		return "", err
-	}
-	return dir, errors.Join(os.Chmod(s.dir, 0o755), os.WriteFile(filepath.Join(dir, "trainyard-"+hex.EncodeToString(sum[:8])), data, 0o755))
 }
 
 // dialKube connects as a kubeconfig says.

@@ -74,7 +74,7 @@ func (f *fields) login(p map[string]any) {
 // kubernetes is a namespace of a cluster.
 func (f *fields) kubernetes(p map[string]any) {
 	for field, name := range map[string]string{"namespace": "namespace", "context": "context", "default_instance_type": "defaultInstanceType", "image": "image",
-		"queue": "queue", "service_account": "serviceAccount", "priority_class": "priorityClass", "server_url": "serverURL", "host_cache": "hostCache", "work_size": "workSize"} {
+		"queue": "queue", "service_account": "serviceAccount", "priority_class": "priorityClass", "server_url": "serverURL", "work_size": "workSize"} {
 		p[name] = f.text(field)
 	}
 	if in := f.boolean("in_cluster"); in != nil {

@@ -94,6 +94,12 @@ type ImageChecker interface {
 	CheckImage(ctx context.Context, image string) (trainyard.ImageWord, error)
 }
 
+// Leaver is a Driver that keeps something in its engine for all tasks.
+type Leaver interface {
+	// Leave takes it away, when the node has been let go of and has no tasks. Close follows.
+	Leave(ctx context.Context) error
+}
+
 // Closer is a Driver with something to let go of. Tasks go on.
 type Closer interface {
 	Close() error

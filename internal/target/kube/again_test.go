@@ -113,7 +113,7 @@ func TestWhatBecomesOfATaskWhosePodsCanWriteNothing(t *testing.T) {
 		"one with a volume ends":                        {rec: record{Sent: true, Disk: true}, why: "mkdir: not found", class: trainyard.ClassEnvironment},
 		"one of which a rank runs ends":                 {rec: record{Sent: true, Begun: map[string]bool{"u": true}}, class: trainyard.ClassEnvironment},
 		"a replica ends":                                {rec: record{Main: containerName}, class: trainyard.ClassEnvironment},
-		"one that begins by itself ends":                {rec: record{Cached: true}, class: trainyard.ClassEnvironment},
+		"one that begins by itself ends":                {rec: record{Kept: "kept"}, class: trainyard.ClassEnvironment},
 		"a full disk is one":                            {rec: record{Disk: true}, why: "No space left on device", class: trainyard.ClassDisk},
 	} {
 		d := newMemoryDriver(t, nil)

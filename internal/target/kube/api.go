@@ -28,6 +28,7 @@ type client struct {
 
 	firstWord, silence time.Duration // after which a script in a pod is given up, see direct
 	near               atomic.Bool   // bytes cost less than packing them
+	far                atomic.Bool   // a program was sent to where they do not
 	notDirect          atomic.Int64  // until when scripts go only the other way: Unix time in ns
 }
 
@@ -63,11 +64,12 @@ const (
 
 	deployments = "deployments"
 
-	pods     = "pods"
-	secrets  = "secrets"
-	services = "services"
-	events   = "events"
-	nodes    = "nodes"
+	pods       = "pods"
+	secrets    = "secrets"
+	configMaps = "configmaps"
+	services   = "services"
+	events     = "events"
+	nodes      = "nodes"
 )
 
 // path is the URL path of a kind, or of one object below it.
@@ -96,6 +98,14 @@ func (c *client) url(path string, query url.Values) *url.URL {
 
 // send makes a request and returns the answer's body if it went well.
 func (c *client) send(ctx context.Context, method, path string, query url.Values, kind string, body any) (io.ReadCloser, error) {
+	req, err := c.request(ctx, method, path, query, kind, body)
+	if err != nil {
+		return nil, err
+	}
+	return c.do(req)
+}
+
+func (c *client) request(ctx context.Context, method, path string, query url.Values, kind string, body any) (*http.Request, error) {
 	var in io.Reader
 	if body != nil {
 		data, err := json.Marshal(body)
@@ -112,6 +122,10 @@ func (c *client) send(ctx context.Context, method, path string, query url.Values
 	if kind != "" {
 		req.Header.Set("Content-Type", kind)
 	}
+	return req, nil
+}
+
+func (c *client) do(req *http.Request) (io.ReadCloser, error) {
 	res, err := c.http.Do(req)
 	if err != nil {
 		return nil, &unreachable{host: c.base.Host, err: err}

@@ -1,26 +1,22 @@
-# The first process of a task's pod: waits until the program has been sent, or is in the node's cache, and becomes it.
-# $1 is the rank of index 0, $2 the hosts of all ranks, $3 the node's cache, $4 what the program is called there for each machine,
-# MACHINE:NAME MACHINE:NAME, or nothing, $5 the task's name in the cluster; what follows goes to the program.
+# The first process of a task's pod: waits until the program has been sent, or makes it of its pieces in a volume, and becomes it.
+# $1 is the rank of index 0, $2 the hosts of all ranks, $3 the pieces as a pattern, or nothing, $4 the task's name in the cluster; what follows
+# goes to the program.
 trap 'exit 143' TERM INT
 trap : USR1 # sent when the program is there
 base=/trainyard
 { mkdir -p $base/bin $base/work && [ -w $base/bin ] && [ -w $base/work ]; } 2>/dev/null || { base=/tmp/trainyard && mkdir -p $base/bin $base/work 2>/dev/null; }
 program=$base/bin/trainyard
-mark=$base/bin/sent-$5 # the image may hold a program of its own
-heard=$base/bin/read-$5
-cached=
-if [ -n "$4" ]; then
-	machine=$(uname -m)
-	for name in $4; do
-		if [ "${name%%:*}" = "$machine" ]; then cached=$3/${name#*:}; fi
-	done
+mark=$base/bin/sent-$4 # the image may hold a program of its own
+heard=$base/bin/read-$4
+if [ -n "$3" ]; then
+	if ! said=$({ cat $3 >$program && chmod 755 $program; } 2>&1); then
+		echo "the program cannot be written to the pod's disk: $said" | tee /dev/termination-log
+		exit 75
+	fi
+	: >"$mark"
 fi
 tries=0
 while [ ! -e "$mark" ]; do
-	if [ -n "$cached" ] && [ -x "$cached" ]; then
-		program=$cached
-		break
-	fi
 	tries=$((tries + 1))
 	if [ "$tries" -gt 3600 ]; then
 		echo "nobody sent the program for an hour" | tee /dev/termination-log
@@ -35,7 +31,7 @@ rank=$(($1 + ${JOB_COMPLETION_INDEX:-0})) hosts=$2
 for task in /dev/shm/trainyard $base/task /trainyard/task; do # what was sent goes before what the image may hold
 	if [ -r $task/task.json ]; then break; fi
 done
-shift 5
+shift 4
 export TRAINYARD_WORK_DIR=$base/work TRAINYARD_GRACE_FILE=$base/bin/grace TRAINYARD_READ_FILE=$heard
 exec "$program" task --pod-log --file $task/task.json --result /dev/termination-log --rank "$rank" --hosts "$hosts" \
 	--dir $base/work/task --cache $base/work/cache "$@"

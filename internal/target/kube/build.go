@@ -24,7 +24,6 @@ const (
 	programDir = baseDir + "/bin"
 	taskDir    = baseDir + "/task"
 	workDir    = baseDir + "/work"
-	cacheDir   = baseDir + "/cache"
 	resultFile = "/dev/termination-log"
 	taskFile   = "task.json"
 )
@@ -84,7 +83,7 @@ type plan struct {
 	shape  InstanceType
 	image  string
 	arches []string // of nodes that pods may run on; none for any
-	cache  string   // names of the program in the cache of nodes; "" for none
+	kept   *stock   // what its pods find the program in; nil: it is sent
 	order  []byte   // the task as JSON
 	disk   bool     // a volume for what the pod writes
 	made   *job     // an earlier start made it; nil: none did
@@ -99,7 +98,18 @@ func (p *plan) sent() bool {
 	if p.made != nil {
 		return p.made.sent()
 	}
-	return !p.serves() && p.cache == "" && len(p.order) <= longest
+	return !p.serves() && p.kept == nil && len(p.order) <= longest
+}
+
+// keptName is what the ConfigMaps are called in which its pods find the program, "" if it is sent.
+func (p *plan) keptName() string {
+	switch {
+	case p.made != nil:
+		return p.made.kept()
+	case p.kept != nil:
+		return p.kept.name
+	}
+	return ""
 }
 
 func (p *plan) ranks() int { return max(1, p.task.Hi-p.task.Lo) }
@@ -126,9 +136,9 @@ func (d *Driver) newPlan(t trainyard.Task) (*plan, error) {
 		return nil, &trainyard.ClassError{Class: trainyard.ClassEnvironment, Err: trainyard.Invalid(
 			"the job's environment has no image, and the compute has no default one; name an image in either")}
 	}
-	p.arches, p.cache = d.program.arches(), ""
-	if d.cfg.HostCache != "" && !p.gang() && d.cfg.Queue == "" { // others must be let begin: see push
-		p.cache = d.program.cacheName()
+	p.arches = d.program.arches()
+	if p.kept = d.keptFor(p); p.kept != nil {
+		p.arches = []string{p.kept.arch}
 	}
 	d.mu.Lock()
 	p.disk = d.rigid
@@ -174,6 +184,9 @@ func (p *plan) service() object {
 // job is the Job. The server tries again, Kubernetes never does.
 func (p *plan) job() object {
 	about := object{idAnnotation: string(p.task.ID), ranksAnnotation: strconv.Itoa(p.ranks())}
+	if p.kept != nil {
+		about[keptAnnotation] = p.kept.name
+	}
 	more := object{}
 	for k, v := range p.cfg.Annotations {
 		about[k], more[k] = v, v
@@ -207,7 +220,7 @@ func (p *plan) pod() object {
 		"volumes":                       volumes,
 		"containers": []object{{
 			"name": containerName, "image": p.image, "resources": p.resources(), "volumeMounts": mounts,
-			"command":                []string{"/bin/sh", "-c", bootstrap, "trainyard", strconv.Itoa(p.task.Lo), p.hosts(), cacheDir, p.cache, p.name},
+			"command":                []string{"/bin/sh", "-c", bootstrap, "trainyard", strconv.Itoa(p.task.Lo), p.hosts(), p.pieces(), p.name},
 			"terminationMessagePath": resultFile, "terminationMessagePolicy": "File",
 		}},
 	}
@@ -233,7 +246,7 @@ func (p *plan) pod() object {
 
 // affinity keeps pods on nodes that the program is there for. An image for one processor alone wants a nodeSelector in the instance type.
 func (p *plan) affinity() object {
-	arch := object{"key": "kubernetes.io/arch", "operator": "In", "values": p.arches}
+	arch := object{"key": archLabel, "operator": "In", "values": p.arches}
 	return object{"nodeAffinity": object{"requiredDuringSchedulingIgnoredDuringExecution": object{
 		"nodeSelectorTerms": []object{{"matchExpressions": []object{arch}}}}}}
 }
@@ -257,19 +270,31 @@ func (p *plan) volumes() (volumes, mounts []object) {
 	case p.hasDisk():
 		add("work", baseDir, false, object{"emptyDir": work})
 	}
-	if !p.sent() {
+	switch {
+	case p.kept != nil: // one volume for all: the kubelet has work with each
+		parts := []object{{"secret": object{"name": p.name}}}
+		for i := range p.kept.pieces {
+			parts = append(parts, object{"configMap": object{"name": p.kept.piece(i)}})
+		}
+		add(taskVolume, taskDir, true, object{"projected": object{"sources": parts, "defaultMode": 0o444}})
+	case !p.sent():
 		add(taskVolume, taskDir, true, object{"secret": object{"secretName": p.name, "defaultMode": 0o444}})
 	}
 	if p.task.ShmSize != "" {
 		add("shm", "/dev/shm", false, object{"emptyDir": object{"medium": "Memory", "sizeLimit": shmQuantity(p.task.ShmSize)}})
 	}
-	if p.cache != "" {
-		add("cache", cacheDir, true, object{"hostPath": object{"path": p.cfg.HostCache}})
-	}
 	if p.cfg.shared != "" {
 		add("shared", p.cfg.shared, false, object{"hostPath": object{"path": p.cfg.shared}})
 	}
 	return volumes, mounts
+}
+
+// pieces are the files that the program is made of in the pod, "" where it is sent.
+func (p *plan) pieces() string {
+	if p.kept == nil {
+		return ""
+	}
+	return taskDir + "/" + keptPattern
 }
 
 // shmQuantity is Docker's way to write a size, "2g", in Kubernetes': "2Gi".

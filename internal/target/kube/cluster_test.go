@@ -3,8 +3,6 @@
 package kube
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -306,21 +304,22 @@ func TestStartGoesOnWhereItStopped(t *testing.T) {
 	b.ends(k, trainyard.ClassOK, "")
 	b.ran(k, 3)
 
-	for i, cache := range []string{t.TempDir(), ""} { // the compute is set up otherwise meanwhile, so that the task would be told what it is in another way
+	whole, err := b.keepProgram(t.Context())
+	b.must(err)
+	for i, stock := range []*stock{whole, nil} { // the cluster keeps the program, or does not any more, so that the task would be told what it is in another way
 		k.ID = trainyard.MakeTaskID(k.ID.Job(), 3+i, 0)
-		b.cfg.HostCache = cache
-		b.reopen()
+		b.keepsFor(stock)
 		_, err = b.makeJob(t.Context(), noted()) // and then it died
 		b.must(err)
-		b.cfg.HostCache = t.TempDir()
-		if cache != "" {
-			b.cfg.HostCache = ""
-		}
 		unseen()
+		if stock == nil {
+			b.keepsFor(whole)
+		}
 		b.start(k)
 		b.ends(k, trainyard.ClassOK, "")
 		b.ran(k, 4+i)
 	}
+	b.must(b.Leave(t.Context()))
 
 	k.ID = trainyard.MakeTaskID(k.ID.Job(), 5, 0)
 	_, err = b.makeJob(t.Context(), noted()) // and then it died, and nobody wants it any more
@@ -361,22 +360,5 @@ func TestRemoveLeavesNothingInTheCluster(t *testing.T) {
 			b.must(b.api.get(t.Context(), b.api.path(kind), map[string][]string{"labelSelector": {groupLabel + "=" + b.group}}, &p))
 			return len(p.Items) == 0
 		})
-	}
-}
-
-func TestAProgramInTheNodesCacheIsNotSent(t *testing.T) {
-	cache := t.TempDir()
-	b := newBench(t, func(c *Config) { c.HostCache = cache })
-	data, err := os.ReadFile(b.env.Program)
-	b.must(err)
-	sum := sha256.Sum256(data)
-	b.must(os.WriteFile(filepath.Join(cache, "trainyard-"+hex.EncodeToString(sum[:8])), data, 0o700))
-	b.program.cacheName()
-	b.program.files = map[string]string{thisArch: "/nowhere"} // it cannot be sent
-	k := b.task(1, "echo hello")
-	b.start(k)
-	b.ends(k, trainyard.ClassOK, "")
-	if got := b.log(k); got != "hello\n" {
-		t.Errorf("log is %q", got)
 	}
 }

@@ -32,6 +32,7 @@ type Driver struct {
 	changed chan struct{}
 
 	guessing chan struct{} // room for those who try whether a pod runs
+	kept     keep          // the program in the cluster
 	line     line          // what Kueue says
 	warnings warnings      // what the cluster's events say
 
@@ -220,13 +221,15 @@ func (d *Driver) sight(t *task) *sight {
 	s := &sight{main: t.rec.Main, answered: t.rec.Answered, name: t.name, ranks: t.rec.Ranks, queue: d.cfg.Queue, asked: t.rec.Stop != nil, grace: d.cfg.pullGrace(),
 		job: t.job, jobGone: t.jobGone, suspended: t.taken, retreat: t.retreat, settled: time.Since(t.news) > settling && d.watched.fresh(0) == nil}
 	for _, p := range t.pods {
-		began := t.rec.Begun[p.pod.Meta.UID]
-		if c := p.pod.container(); t.rec.Cached && c != nil && (c.State.Running != nil || c.State.Terminated != nil) {
-			began = true
-		}
-		s.pods = append(s.pods, podSight{pod: p.pod, gone: p.gone, lost: p.lost, begun: began, serves: t.rec.Main != ""})
+		s.pods = append(s.pods, podSight{pod: p.pod, gone: p.gone, lost: p.lost, begun: t.began(p.pod), serves: t.rec.Main != ""})
 	}
 	return s
+}
+
+// began says whether a pod has begun, or was let begin: the program was sent, or it was there and the container ran.
+func (t *task) began(p *pod) bool {
+	c := p.container()
+	return t.rec.Begun[p.Meta.UID] || t.rec.Kept != "" && c != nil && (c.State.Running != nil || c.State.Terminated != nil)
 }
 
 // Logs reads the task's log up to the length it has now. It is that of the first of its ranks.

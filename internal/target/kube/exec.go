@@ -114,6 +114,7 @@ func (d *Driver) send(ctx context.Context, task, pod, hosts string, order []byte
 	}
 	switch last, why, _ := strings.Cut(talk.last(), " "); last {
 	case "have", "done":
+		d.api.far.Store(!d.api.near.Load())
 		return nil
 	case "nowhere":
 		return fmt.Errorf("send the program into pod %s: %w: %.200q", pod, errNowhere, why)

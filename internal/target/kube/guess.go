@@ -1,6 +1,10 @@
 package kube
 
-import "time"
+import (
+	"maps"
+	"slices"
+	"time"
+)
 
 // The kubelet tells within a second or two that a container runs, and it has run for most of that by then. So a pod is tried for whether the
 // program can be sent: first when the one before it could be, and then again and again, at times that lie further apart the longer it takes.
@@ -44,35 +48,42 @@ func (d *tender) learn(at time.Time) {
 
 // startingCrowd says whether nodes are at work on the pods of as many tasks as make a crowd.
 func (d *Driver) startingCrowd() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	n := 0
-	for _, t := range d.tasks {
-		if t.end != nil || len(t.rec.Begun) > 0 {
-			continue
-		}
-		for _, p := range t.pods {
-			if (&podSight{pod: p.pod}).starting() {
-				if n++; n >= crowd {
-					return true
-				}
-				break
-			}
-		}
-	}
-	return false
+	return d.count(func(t *task) bool {
+		return slices.ContainsFunc(slices.Collect(maps.Values(t.pods)), func(p *podSeen) bool { return (&podSight{pod: p.pod}).starting() })
+	}) >= crowd
 }
 
 // crowded says whether as many tasks as make a crowd have not begun.
 func (d *Driver) crowded() bool {
+	return d.count(func(*task) bool { return true }) >= crowd
+}
+
+// crowdWith says whether they do with one more.
+func (d *Driver) crowdWith(name string) bool {
+	return d.count(func(t *task) bool { return t.name != name }) >= crowd-1
+}
+
+// count is how many tasks of a kind have not begun.
+func (d *Driver) count(of func(*task) bool) int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	waiting := 0
+	n := 0
 	for _, t := range d.tasks {
-		if t.end == nil && len(t.rec.Begun) == 0 {
-			if waiting++; waiting >= crowd {
-				return true
-			}
+		if t.end == nil && !t.begun() && of(t) {
+			n++
+		}
+	}
+	return n
+}
+
+// begun says whether one of the task's pods has. The caller holds Driver.mu.
+func (t *task) begun() bool {
+	if len(t.rec.Begun) > 0 {
+		return true
+	}
+	for _, p := range t.pods {
+		if t.began(p.pod) {
+			return true
 		}
 	}
 	return false

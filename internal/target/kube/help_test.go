@@ -149,6 +149,14 @@ func (b *bench) reopen() {
 	b.Driver = openDriver(b.T, b.cfg, b.dir)
 }
 
+// keepsFor has every task that begins now find the program in the cluster, or be sent it.
+func (b *bench) keepsFor(s *stock) {
+	b.api.far.Store(s != nil)
+	b.kept.mu.Lock()
+	defer b.kept.mu.Unlock()
+	b.kept.stock, b.kept.looked = s, time.Now()
+}
+
 // known are how many objects of a kind a task has.
 func (b *bench) known(t trainyard.Task, kind string) int {
 	b.Helper()

@@ -5,7 +5,8 @@
 // A task is one Job of as many pods as it has ranks, and for a gang a headless Service, all of one name that follows from the task's ID, so
 // that a start that was interrupted goes on where it stopped. Pods wait for the program and the task, which are sent together; a gang's get
 // them when all of them have an address. Nothing of a task runs before that, which makes the sending, written down in Env.Dir, the moment
-// that a task begins. Pods that may begin by themselves, or be started again by Kubernetes, find the task in a Secret instead.
+// that a task begins. Of many tasks at once the last ones' pods begin by themselves, with the program in ConfigMaps; they and those that
+// Kubernetes may start again find the task in a Secret.
 //
 // What the driver knows comes from one list and watch of Jobs and one of pods. What cannot be had again is kept in Env.Dir, below
 // <TaskID.Dir()>: what is to be sent, and how the task ended and its log, since these go with the pod, and a pod may go at any time.
@@ -61,7 +62,6 @@ type Config struct {
 	ServerURL string `json:"serverURL,omitempty"` // at which pods reach the server; default the server's own
 	WorkSize  string `json:"workSize,omitempty"`  // most that a pod may write to its own disk: "20Gi"; default what the node has
 	Tasks     int    `json:"tasks,omitempty"`     // most tasks at once, default 1000: the cluster has a queue of its own
-	HostCache string `json:"hostCache,omitempty"` // folder of every node with the task program (in the server's data folder, below programs), named trainyard-<first 16 digits of its SHA-256>
 
 	shared string // a folder of the node that tasks see under the same path; for tests
 }
@@ -102,6 +102,7 @@ var (
 	_ target.Config  = (*Config)(nil)
 	_ target.Driver  = (*Driver)(nil)
 	_ target.Watcher = (*Driver)(nil)
+	_ target.Leaver  = (*Driver)(nil)
 	_ target.Closer  = (*Driver)(nil)
 )
 
@@ -116,8 +117,6 @@ func (c *Config) Validate() error {
 		return trainyard.Invalid("there is no kubeconfig; give one (kubectl config view --raw --flatten --minify prints it), or set inCluster")
 	case c.Namespace != "" && !labelPattern.MatchString(c.Namespace):
 		return trainyard.Invalid("namespace %q is not a name that Kubernetes takes: lower-case letters, digits and -, at most 63", c.Namespace)
-	case c.HostCache != "" && !strings.HasPrefix(c.HostCache, "/"):
-		return trainyard.Invalid("hostCache %q is not an absolute path", c.HostCache)
 	case c.Tasks < 0 || c.ImagePullGrace < 0 || c.TTL < 0:
 		return trainyard.Invalid("tasks, imagePullGrace and ttl cannot be negative")
 	}

@@ -3,7 +3,6 @@ package kube
 import (
 	"compress/gzip"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -24,7 +23,6 @@ type program struct {
 
 	mu     sync.Mutex
 	packed map[string]string // by processor: a gzip of it
-	names  string            // in the cache of nodes
 }
 
 // machines are what uname -m says of processors.
@@ -65,42 +63,23 @@ func (p *program) none() bool { return len(p.files) == 0 }
 // arches are the processors that there is a program for, as Kubernetes calls them.
 func (p *program) arches() []string { return slices.Sorted(maps.Keys(p.files)) }
 
-// cacheName is what the program is called in the cache of nodes, for each machine as uname -m has it: "x86_64:NAME aarch64:NAME". "" if it
-// cannot be read.
-func (p *program) cacheName() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.names != "" {
-		return p.names
+// stock is the program for a processor as the cluster is to keep it, and its bytes; nil if there is none, or too many.
+func (p *program) stock(arch, group string) (*stock, []byte, error) {
+	path := p.files[arch]
+	if path == "" {
+		return nil, nil, nil
 	}
-	var names []string
-	for _, machine := range slices.Sorted(maps.Keys(machines)) {
-		path := p.files[machines[machine]]
-		if path == "" {
-			continue
-		}
-		sum, err := hashOf(path)
-		if err != nil {
-			return ""
-		}
-		names = append(names, machine+":trainyard-"+sum)
+	info, err := os.Stat(path)
+	if err != nil || info.Size() > mostPieces*piece {
+		return nil, nil, err
 	}
-	p.names = strings.Join(names, " ")
-	return p.names
-}
-
-// hashOf is the beginning of a file's SHA-256.
-func hashOf(path string) (string, error) {
-	f, err := os.Open(path)
+	data, err := os.ReadFile(path)
 	if err != nil {
-		return "", err
+		return nil, nil, err
 	}
-	defer f.Close()
-	sum := sha256.New()
-	if _, err := io.Copy(sum, f); err != nil {
-		return "", err
-	}
-	return hex.EncodeToString(sum.Sum(nil)[:8]), nil
+	sum, whose := sha256.Sum256(data), sha256.Sum256([]byte(group))
+	name := fmt.Sprintf("ty-program-%s-%x-%x", arch, sum[:8], whose[:6])
+	return &stock{name: name, arch: arch, pieces: (len(data) + piece - 1) / piece}, data, nil
 }
 
 // open opens the program for a machine, packed if that is wanted. Close it.
