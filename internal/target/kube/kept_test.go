@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,7 +15,6 @@ import (
 	"time"
 
 	"github.com/trainyard/trainyard"
-	"github.com/trainyard/trainyard/internal/target"
 )
 
 // kept is a cluster's ConfigMaps and nodes.
@@ -308,7 +308,38 @@ func TestWhatIsKeptIsLookedAfterOnceInAWhile(t *testing.T) {
 	})
 }
 
-var _ target.Leaver = (*Driver)(nil)
+// A pod puts the program together and becomes it, or ends with the reason why it cannot.
+func TestAPodPutsTheProgramTogether(t *testing.T) {
+	for name, c := range map[string]struct {
+		parts   []string
+		in, say string
+	}{
+		"of its pieces, in their order": {[]string{"#!/bin/sh\necho $1 ", "of ", "$4\n"}, "", "task of DIR/task/task.json\n"},
+		"of none":                       {nil, "", "the program cannot be written to the pod's disk: "},
+		"on a disk that is full":        {[]string{strings.Repeat("x", 100_000)}, "ulimit -f 1; trap '' XFSZ; ", "the program cannot be written to the pod's disk: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := os.Mkdir(filepath.Join(dir, "task"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			write(t, filepath.Join(dir, "task", taskFile), "the task")
+			for i, text := range c.parts {
+				write(t, filepath.Join(dir, "task", fmt.Sprintf("program.%02d", i)), text)
+			}
+			script := strings.ReplaceAll(inFolder(dir, bootstrap), "/dev/termination-log", dir+"/said")
+			pod := exec.CommandContext(t.Context(), "/bin/sh", "-c", c.in+script, "trainyard", "0", "", dir+"/task/"+keptPattern, "ty-this")
+			out, err := pod.Output()
+			want := strings.ReplaceAll(c.say, "DIR", dir)
+			if !strings.HasPrefix(string(out), want) || (err == nil) != strings.HasPrefix(c.say, "task") {
+				t.Errorf("it says %q (%v), want %q", out, err, want)
+			}
+			if said, _ := os.ReadFile(dir + "/said"); err != nil && string(said) != string(out) {
+				t.Errorf("it leaves %q behind, want %q", said, out)
+			}
+		})
+	}
+}
 
 // A task finds the program in the cluster, whatever becomes of that, and nothing of it stays when the compute is let go of.
 func TestAProgramThatTheClusterKeepsIsNotSent(t *testing.T) {
