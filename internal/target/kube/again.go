@@ -18,7 +18,7 @@ func (p *plan) hasDisk() bool { return p.serves() || p.cfg.WorkSize != "" || p.d
 func (d *tender) nowhere(why error) *ending {
 	d.mu.Lock()
 	r := &d.task.rec
-	again := !r.Disk && r.Main == "" && r.Kept == "" && len(r.Begun) == 0
+	again := !r.Disk && r.Main == "" && len(r.Begun) == 0
 	d.mu.Unlock()
 	if again {
 		return nil
@@ -45,7 +45,7 @@ func (d *tender) remake(ctx context.Context, s *sight) error {
 	if err != nil {
 		return err
 	}
-	p.kept, p.disk = nil, true // it was made to be sent
+	p.disk = true
 	d.env.Log.Info("the task's pods can write nothing, and get a volume", "task", d.task.id)
 	if d.log != nil {
 		d.log.stop()

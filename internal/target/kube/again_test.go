@@ -113,7 +113,6 @@ func TestWhatBecomesOfATaskWhosePodsCanWriteNothing(t *testing.T) {
 		"one with a volume ends":                        {rec: record{Sent: true, Disk: true}, why: "mkdir: not found", class: trainyard.ClassEnvironment},
 		"one of which a rank runs ends":                 {rec: record{Sent: true, Begun: map[string]bool{"u": true}}, class: trainyard.ClassEnvironment},
 		"a replica ends":                                {rec: record{Main: containerName}, class: trainyard.ClassEnvironment},
-		"one that begins by itself ends":                {rec: record{Kept: "kept"}, class: trainyard.ClassEnvironment},
 		"a full disk is one":                            {rec: record{Disk: true}, why: "No space left on device", class: trainyard.ClassDisk},
 	} {
 		d := newMemoryDriver(t, nil)
@@ -205,7 +204,7 @@ func TestAnImageThatHoldsAProgramAndATaskIsSentItsOwn(t *testing.T) {
 	write("bin/trainyard", strings.ReplaceAll(say, "PROGRAM", "the old program"))
 	write("bin/sent-ty-other", "")
 	write("task/task.json", "the old task\n")
-	pod := exec.CommandContext(t.Context(), "/bin/sh", "-c", inFolder(dir, bootstrap), "trainyard", "0", "", "", "ty-this")
+	pod := exec.CommandContext(t.Context(), "/bin/sh", "-c", inFolder(dir, bootstrap), "trainyard", "0", "", "ty-this")
 	said, err := pod.StdoutPipe()
 	if err == nil {
 		err = pod.Start()

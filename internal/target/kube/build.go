@@ -24,6 +24,7 @@ const (
 	programDir = baseDir + "/bin"
 	taskDir    = baseDir + "/task"
 	workDir    = baseDir + "/work"
+	keptDir    = baseDir + "/program"
 	resultFile = "/dev/termination-log"
 	taskFile   = "task.json"
 )
@@ -98,18 +99,7 @@ func (p *plan) sent() bool {
 	if p.made != nil {
 		return p.made.sent()
 	}
-	return !p.serves() && p.kept == nil && len(p.order) <= longest
-}
-
-// keptName is what the ConfigMaps are called in which its pods find the program, "" if it is sent.
-func (p *plan) keptName() string {
-	switch {
-	case p.made != nil:
-		return p.made.kept()
-	case p.kept != nil:
-		return p.kept.name
-	}
-	return ""
+	return !p.serves() && len(p.order) <= longest
 }
 
 func (p *plan) ranks() int { return max(1, p.task.Hi-p.task.Lo) }
@@ -136,10 +126,7 @@ func (d *Driver) newPlan(t trainyard.Task) (*plan, error) {
 		return nil, &trainyard.ClassError{Class: trainyard.ClassEnvironment, Err: trainyard.Invalid(
 			"the job's environment has no image, and the compute has no default one; name an image in either")}
 	}
-	p.arches = d.program.arches()
-	if p.kept = d.keptFor(p); p.kept != nil {
-		p.arches = []string{p.kept.arch}
-	}
+	p.arches, p.kept = d.program.arches(), d.keptFor(p)
 	d.mu.Lock()
 	p.disk = d.rigid
 	d.mu.Unlock()
@@ -184,9 +171,6 @@ func (p *plan) service() object {
 // job is the Job. The server tries again, Kubernetes never does.
 func (p *plan) job() object {
 	about := object{idAnnotation: string(p.task.ID), ranksAnnotation: strconv.Itoa(p.ranks())}
-	if p.kept != nil {
-		about[keptAnnotation] = p.kept.name
-	}
 	more := object{}
 	for k, v := range p.cfg.Annotations {
 		about[k], more[k] = v, v
@@ -220,7 +204,7 @@ func (p *plan) pod() object {
 		"volumes":                       volumes,
 		"containers": []object{{
 			"name": containerName, "image": p.image, "resources": p.resources(), "volumeMounts": mounts,
-			"command":                []string{"/bin/sh", "-c", bootstrap, "trainyard", strconv.Itoa(p.task.Lo), p.hosts(), p.pieces(), p.name},
+			"command":                []string{"/bin/sh", "-c", bootstrap, "trainyard", strconv.Itoa(p.task.Lo), p.hosts(), p.name},
 			"terminationMessagePath": resultFile, "terminationMessagePolicy": "File",
 		}},
 	}
@@ -270,31 +254,19 @@ func (p *plan) volumes() (volumes, mounts []object) {
 	case p.hasDisk():
 		add("work", baseDir, false, object{"emptyDir": work})
 	}
-	switch {
-	case p.kept != nil: // one volume for all: the kubelet has work with each
-		parts := []object{{"secret": object{"name": p.name}}}
-		for i := range p.kept.pieces {
-			parts = append(parts, object{"configMap": object{"name": p.kept.piece(i)}})
-		}
-		add(taskVolume, taskDir, true, object{"projected": object{"sources": parts, "defaultMode": 0o444}})
-	case !p.sent():
+	if !p.sent() {
 		add(taskVolume, taskDir, true, object{"secret": object{"secretName": p.name, "defaultMode": 0o444}})
 	}
 	if p.task.ShmSize != "" {
 		add("shm", "/dev/shm", false, object{"emptyDir": object{"medium": "Memory", "sizeLimit": shmQuantity(p.task.ShmSize)}})
 	}
+	if p.kept != nil {
+		add("kept", keptDir, true, p.kept.volume())
+	}
 	if p.cfg.shared != "" {
 		add("shared", p.cfg.shared, false, object{"hostPath": object{"path": p.cfg.shared}})
 	}
 	return volumes, mounts
-}
-
-// pieces are the files that the program is made of in the pod, "" where it is sent.
-func (p *plan) pieces() string {
-	if p.kept == nil {
-		return ""
-	}
-	return taskDir + "/" + keptPattern
 }
 
 // shmQuantity is Docker's way to write a size, "2g", in Kubernetes': "2Gi".

@@ -306,22 +306,24 @@ func TestStartGoesOnWhereItStopped(t *testing.T) {
 
 	whole, err := b.keepProgram(t.Context())
 	b.must(err)
-	for i, stock := range []*stock{whole, nil} { // the cluster keeps the program, or does not any more, so that the task would be told what it is in another way
+	long := "true # " + strings.Repeat("x", longest) // which is found in a Secret
+	for i, commands := range [][2]string{{"true", "true"}, {long, "true"}, {"true", long}} { // and the task would be told what it is in another way
 		k.ID = trainyard.MakeTaskID(k.ID.Job(), 3+i, 0)
-		b.keepsFor(stock)
+		k.Run.Command = "echo ran >>runs; " + commands[0]
+		if i == 0 {
+			b.keepsFor(whole) // and afterwards the cluster does not any more
+		}
 		_, err = b.makeJob(t.Context(), noted()) // and then it died
 		b.must(err)
 		unseen()
-		if stock == nil {
-			b.keepsFor(whole)
-		}
+		k.Run.Command = "echo ran >>runs; " + commands[1]
 		b.start(k)
 		b.ends(k, trainyard.ClassOK, "")
 		b.ran(k, 4+i)
 	}
 	b.must(b.Leave(t.Context()))
 
-	k.ID = trainyard.MakeTaskID(k.ID.Job(), 5, 0)
+	k.ID, k.Run.Command = trainyard.MakeTaskID(k.ID.Job(), 6, 0), "echo ran >>runs"
 	_, err = b.makeJob(t.Context(), noted()) // and then it died, and nobody wants it any more
 	b.must(err)
 	unseen()

@@ -221,15 +221,9 @@ func (d *Driver) sight(t *task) *sight {
 	s := &sight{main: t.rec.Main, answered: t.rec.Answered, name: t.name, ranks: t.rec.Ranks, queue: d.cfg.Queue, asked: t.rec.Stop != nil, grace: d.cfg.pullGrace(),
 		job: t.job, jobGone: t.jobGone, suspended: t.taken, retreat: t.retreat, settled: time.Since(t.news) > settling && d.watched.fresh(0) == nil}
 	for _, p := range t.pods {
-		s.pods = append(s.pods, podSight{pod: p.pod, gone: p.gone, lost: p.lost, begun: t.began(p.pod), serves: t.rec.Main != ""})
+		s.pods = append(s.pods, podSight{pod: p.pod, gone: p.gone, lost: p.lost, begun: t.rec.Begun[p.pod.Meta.UID], serves: t.rec.Main != ""})
 	}
 	return s
-}
-
-// began says whether a pod has begun, or was let begin: the program was sent, or it was there and the container ran.
-func (t *task) began(p *pod) bool {
-	c := p.container()
-	return t.rec.Begun[p.Meta.UID] || t.rec.Kept != "" && c != nil && (c.State.Running != nil || c.State.Terminated != nil)
 }
 
 // Logs reads the task's log up to the length it has now. It is that of the first of its ranks.

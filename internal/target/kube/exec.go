@@ -109,7 +109,7 @@ func (d *Driver) send(ctx context.Context, task, pod, hosts string, order []byte
 	if d.api.near.Load() && d.api.directIsOpen() {
 		way = "near"
 	}
-	if err := d.api.exec(ctx, pod, guess, &untilClosed{r}, talk, sendScript, hosts, task, way); err != nil {
+	if err := d.api.exec(ctx, pod, guess, &untilClosed{r}, talk, sendScript, hosts, task, way, d.keptHere().words()); err != nil {
 		return fmt.Errorf("send the program: %w", errors.Join(err, talk.failed()))
 	}
 	switch last, why, _ := strings.Cut(talk.last(), " "); last {
@@ -138,7 +138,7 @@ func (u *untilClosed) Read(p []byte) (int, error) {
 // feed answers the first line of send.sh on its standard input.
 func feed(w *io.PipeWriter, p *program, order []byte, line string) error {
 	defer w.Close()
-	words := strings.Fields(line) // need MACHINE nothing cat, or need MACHINE task gzip -dc
+	words := strings.Fields(line) // need MACHINE nothing cat, or need MACHINE task gzip -dc, or need MACHINE nothing kept
 	if len(words) < 4 || words[0] != "need" {
 		return nil
 	}
@@ -156,6 +156,10 @@ func feed(w *io.PipeWriter, p *program, order []byte, line string) error {
 		return err
 	}
 	size := info.Size()
+	if words[3] == "kept" {
+		_, err := fmt.Fprintf(w, "%d\n%s\n", size, bytes.TrimSpace(order))
+		return err
+	}
 	var fill []byte
 	if !packed { // zeros after a program's end are nothing to it
 		fill = make([]byte, -size&(pieces-1))

@@ -1,10 +1,6 @@
 package kube
 
-import (
-	"maps"
-	"slices"
-	"time"
-)
+import "time"
 
 // The kubelet tells within a second or two that a container runs, and it has run for most of that by then. So a pod is tried for whether the
 // program can be sent: first when the one before it could be, and then again and again, at times that lie further apart the longer it takes.
@@ -48,42 +44,33 @@ func (d *tender) learn(at time.Time) {
 
 // startingCrowd says whether nodes are at work on the pods of as many tasks as make a crowd.
 func (d *Driver) startingCrowd() bool {
-	return d.count(func(t *task) bool {
-		return slices.ContainsFunc(slices.Collect(maps.Values(t.pods)), func(p *podSeen) bool { return (&podSight{pod: p.pod}).starting() })
-	}) >= crowd
+	return d.waits(crowd, func(t *task) bool {
+		for _, p := range t.pods {
+			if (&podSight{pod: p.pod}).starting() {
+				return true
+			}
+		}
+		return false
+	})
 }
 
 // crowded says whether as many tasks as make a crowd have not begun.
-func (d *Driver) crowded() bool {
-	return d.count(func(*task) bool { return true }) >= crowd
-}
+func (d *Driver) crowded() bool { return d.waits(crowd, func(*task) bool { return true }) }
 
 // crowdWith says whether they do with one more.
 func (d *Driver) crowdWith(name string) bool {
-	return d.count(func(t *task) bool { return t.name != name }) >= crowd-1
+	return d.waits(crowd-1, func(t *task) bool { return t.name != name && t.rec.Main == "" })
 }
 
-// count is how many tasks of a kind have not begun.
-func (d *Driver) count(of func(*task) bool) int {
+// waits says whether n tasks of a kind have not begun.
+func (d *Driver) waits(n int, of func(*task) bool) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	n := 0
 	for _, t := range d.tasks {
-		if t.end == nil && !t.begun() && of(t) {
-			n++
-		}
-	}
-	return n
-}
-
-// begun says whether one of the task's pods has. The caller holds Driver.mu.
-func (t *task) begun() bool {
-	if len(t.rec.Begun) > 0 {
-		return true
-	}
-	for _, p := range t.pods {
-		if t.began(p.pod) {
-			return true
+		if t.end == nil && len(t.rec.Begun) == 0 && of(t) {
+			if n--; n == 0 {
+				return true
+			}
 		}
 	}
 	return false

@@ -152,6 +152,7 @@ func (b *bench) reopen() {
 // keepsFor has every task that begins now find the program in the cluster, or be sent it.
 func (b *bench) keepsFor(s *stock) {
 	b.api.far.Store(s != nil)
+	b.api.near.Store(s == nil)
 	b.kept.mu.Lock()
 	defer b.kept.mu.Unlock()
 	b.kept.stock, b.kept.looked = s, time.Now()

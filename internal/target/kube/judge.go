@@ -33,7 +33,7 @@ type sight struct {
 type podSight struct {
 	*pod
 	gone  bool // the last that was seen of it
-	begun bool // the program was sent, or it was there and the container ran
+	begun bool // the program was sent
 	lost  bool // it was to be gone, and its node is not there to say so
 
 	serves bool // it is a replica's: its container is started again when it ends

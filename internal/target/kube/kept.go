@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/http"
 	"net/url"
 	"path/filepath"
@@ -17,91 +18,134 @@ import (
 )
 
 // Sending the program into a pod is the work of API server, kubelet and runtime for megabytes, again for each. So of many tasks at once those
-// that come last find it in a volume, and so do all where sending takes long: the cluster keeps it in immutable ConfigMaps, which are as large
-// as Kubernetes has them and which a kubelet reads once for all pods of its node. They are made when they are first of use, and go with
-// the compute.
+// that come last have it in a volume, and so have all where sending takes long: the cluster keeps it in immutable ConfigMaps, which are as large
+// as Kubernetes has them and which a kubelet reads once for all pods of its node. Such pods wait as others do, and are sent the task alone. One
+// that does not find all pieces of what it is to run is sent the program, so that nothing depends on what becomes of the ConfigMaps.
 
 const (
 	piece      = 1 << 20 // bytes of the program in a ConfigMap: the most that one may hold
 	mostPieces = 16      // a program of more had better be sent than be kept in etcd
 
 	keptLook  = 5 * time.Minute  // how long the ConfigMaps are taken to be there
-	keptAgain = 20 * time.Second // between tries to make them, and looks for pods that wait for them
+	keptAgain = 20 * time.Second // after which it is tried again when the API server did not answer
 
-	keptFile    = "kept.json" // UIDs of the ConfigMaps that we made, by their names
-	keptPattern = "program.*" // names of the pieces in a pod, in order
+	keptFile = "kept.json" // UIDs of the ConfigMaps that we made, by their names
 )
 
 // keep is the program in the cluster.
 type keep struct {
 	mu     sync.Mutex
-	stock  *stock    // what pods may find; nil: nothing yet
-	looked time.Time // when it was last seen to
-	failed bool      // and that it could not be
-	busy   bool
+	stock  *stock        // what new pods may have; nil: nothing yet
+	looked time.Time     // when it was last seen to
+	failed bool          // and that it could not be
+	busy   chan struct{} // closed when whoever is about it has come to an end; nil: nobody is
+	left   bool          // nobody wants it any more
 }
 
-// stock is the program for one kind of processor as the cluster keeps it. Its ConfigMaps have its name and a number.
+// stock is the program for one kind of processor as the cluster keeps it.
 type stock struct {
-	name   string
+	name   string // of its ConfigMaps, which have a number besides
+	sum    string // the beginning of its SHA-256: the name of the files in pods, which have a number besides
 	arch   string
 	pieces int
 }
 
 func (s *stock) piece(i int) string { return fmt.Sprintf("%s-%02d", s.name, i) }
+func (s *stock) file(i int) string  { return fmt.Sprintf("%s.%02d", s.sum, i) }
 
-// keptFor is what the pods of a task find the program in; nil: it is sent. Those of a gang and those in a queue are told when all are there.
-func (d *Driver) keptFor(p *plan) *stock {
-	if p.serves() || p.gang() || d.cfg.Queue != "" || !d.api.far.Load() && !d.crowdWith(p.name) {
-		return nil
+// has says whether a ConfigMap is one of its pieces.
+func (s *stock) has(name string) bool { return strings.HasPrefix(name, s.name+"-") }
+
+// volume has all pieces that are there.
+func (s *stock) volume() object {
+	var parts []object
+	for i := range s.pieces {
+		parts = append(parts, object{"configMap": object{"name": s.piece(i), "optional": true}})
 	}
-	d.lookAfterKept(keptLook)
+	return object{"projected": object{"sources": parts, "defaultMode": 0o444}}
+}
+
+// words say to send.sh what it may find; of none they are "".
+func (s *stock) words() string {
+	if s == nil {
+		return ""
+	}
+	names := []string{s.sum, fmt.Sprint(s.pieces)}
+	for _, machine := range slices.Sorted(maps.Keys(machines)) {
+		if machines[machine] == s.arch {
+			names = append(names, machine)
+		}
+	}
+	return strings.Join(names, " ")
+}
+
+// keptHere is what pods may have, nil if there is nothing.
+func (d *Driver) keptHere() *stock {
 	d.kept.mu.Lock()
 	defer d.kept.mu.Unlock()
-	s := d.kept.stock
+	return d.kept.stock
+}
+
+// keptFor is what the pods of a new task are to have, nil if they are to be sent the program.
+func (d *Driver) keptFor(p *plan) *stock {
+	far := d.api.far.Load() && !d.api.near.Load()
+	if p.serves() || !far && !d.crowdWith(p.name) {
+		return nil
+	}
+	d.lookAfterKept()
+	s := d.keptHere()
 	if s == nil || !slices.Contains([]string{"", s.arch}, p.shape.NodeSelector[archLabel]) {
 		return nil
 	}
 	return s
 }
 
-// lookAfterKept has somebody make what is missing of the program in the cluster, unless that was done within the time given.
-func (d *Driver) lookAfterKept(within time.Duration) {
+// lookAfterKept has somebody make what is missing of the program in the cluster, unless that was done a moment ago.
+func (d *Driver) lookAfterKept() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	k := &d.kept
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	pause := keptLook
 	if k.failed {
-		within = keptAgain
+		pause = keptAgain
 	}
-	if d.closed || k.busy || time.Since(k.looked) < within {
+	if d.closed || k.left || k.busy != nil || time.Since(k.looked) < pause {
 		return
 	}
-	k.busy = true
+	busy := make(chan struct{})
+	k.busy = busy
 	d.members.Go(func() {
+		defer close(busy)
 		s, err := d.keepProgram(d.ctx)
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		k.busy, k.stock, k.looked, k.failed = false, s, time.Now(), err != nil && !isForbidden(err)
-		switch {
-		case isForbidden(err):
-			d.env.Log.Info("every pod is sent the program: the cluster does not keep it", "err", err)
-		case err != nil && d.ctx.Err() == nil:
-			d.env.Log.Warn("keep the program in the cluster", "err", err)
+		k.busy, k.looked, k.failed = nil, time.Now(), err != nil && !refused(err)
+		if !k.failed { // or what was there may be there still
+			k.stock = s
+		}
+		if err != nil && d.ctx.Err() == nil {
+			d.env.Log.Info("keep the program in the cluster: pods that do not find it are sent it", "err", err)
 		}
 	})
 }
 
-// keepProgram makes the ConfigMaps that are missing, and deletes those of other versions that nobody waits for. It returns nil where there is
-// none for all nodes.
+// refused says whether the cluster will not do what it was asked: a right is missing, a quota is used up, a policy is against it.
+func refused(err error) bool {
+	code := statusCode(err)
+	return isForbidden(err) || code >= 400 && code < 500 && code != http.StatusTooManyRequests && code != http.StatusRequestTimeout
+}
+
+// keepProgram makes the ConfigMaps that are missing, and deletes those of other versions: a pod that still waits for one is sent the program.
+// It returns nil where there is none to keep.
 func (d *Driver) keepProgram(ctx context.Context) (*stock, error) {
 	there, err := d.listKept(ctx)
 	if err != nil {
 		return nil, err
 	}
-	arch, err := d.api.onlyArch(ctx)
-	if err != nil {
+	arch, err := d.api.mostArch(ctx)
+	if err != nil && !isForbidden(err) {
 		return nil, err
 	}
 	s, data, err := d.program.stock(arch, d.group)
@@ -110,10 +154,10 @@ func (d *Driver) keepProgram(ctx context.Context) (*stock, error) {
 	}
 	ours := map[string]string{}
 	if err := readJSON(filepath.Join(d.env.Dir, keptFile), &ours); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		d.env.Log.Warn("keep the program in the cluster", "err", err) // they are made anew
+		d.env.Log.Warn("the ConfigMaps with the program are made anew", "err", err)
 	}
 	for name, uid := range there {
-		if s.has(name) && uid == ours[name] || !s.has(name) && d.waitedFor(name) {
+		if s.has(name) && uid == ours[name] {
 			continue
 		}
 		if err := d.api.remove(ctx, d.api.path(configMaps, name), nil); err != nil {
@@ -121,42 +165,40 @@ func (d *Driver) keepProgram(ctx context.Context) (*stock, error) {
 		}
 		delete(there, name)
 	}
+	err = d.makeKept(ctx, s, data, there)
+	if refused(err) { // part of it is of no use
+		for name := range there {
+			err = errors.Join(err, d.api.remove(ctx, d.api.path(configMaps, name), nil))
+		}
+	}
+	if e := writeJSON(filepath.Join(d.env.Dir, keptFile), there); err == nil {
+		err = e
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// makeKept makes the ConfigMaps that are not there, and notes their UIDs.
+func (d *Driver) makeKept(ctx context.Context, s *stock, data []byte, there map[string]string) error {
 	for i := range s.pieces {
 		name := s.piece(i)
 		if there[name] != "" {
 			continue
 		}
 		var made bare
-		if err := d.api.create(ctx, d.api.path(configMaps), d.configMap(name, i, data[i*piece:min((i+1)*piece, len(data))]), &made); err != nil {
-			return nil, fmt.Errorf("make ConfigMap %s: %w", name, err)
+		o := object{ // nobody can change it, and the kubelet need not ask whether somebody did
+			"apiVersion": "v1", "kind": "ConfigMap", "immutable": true,
+			"metadata":   object{"name": name, "labels": object{"app.kubernetes.io/managed-by": "trainyard", groupLabel: d.group, keptLabel: "true"}},
+			"binaryData": object{s.file(i): base64.StdEncoding.EncodeToString(data[i*piece : min((i+1)*piece, len(data))])},
+		}
+		if err := d.api.create(ctx, d.api.path(configMaps), o, &made); err != nil {
+			return fmt.Errorf("make ConfigMap %s: %w", name, err)
 		}
 		there[name] = made.Meta.UID
 	}
-	return s, writeJSON(filepath.Join(d.env.Dir, keptFile), there)
-}
-
-// has says whether a ConfigMap is one of its pieces.
-func (s *stock) has(name string) bool { return strings.HasPrefix(name, s.name+"-") }
-
-// waitedFor says whether a task that has not ended has a volume with that ConfigMap.
-func (d *Driver) waitedFor(name string) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for _, t := range d.tasks {
-		if t.end == nil && t.rec.Kept != "" && strings.HasPrefix(name, t.rec.Kept+"-") {
-			return true
-		}
-	}
-	return false
-}
-
-// configMap holds one piece. Nobody can change it, and the kubelet need not ask whether somebody did.
-func (d *Driver) configMap(name string, number int, data []byte) object {
-	return object{
-		"apiVersion": "v1", "kind": "ConfigMap", "immutable": true,
-		"metadata":   object{"name": name, "labels": object{"app.kubernetes.io/managed-by": "trainyard", groupLabel: d.group, keptLabel: "true"}},
-		"binaryData": object{fmt.Sprintf("program.%02d", number): base64.StdEncoding.EncodeToString(data)},
-	}
+	return nil
 }
 
 // listKept are the UIDs of our ConfigMaps by their names.
@@ -172,8 +214,19 @@ func (d *Driver) listKept(ctx context.Context) (map[string]string, error) {
 	return there, nil
 }
 
-// Leave takes away what is kept in the cluster for all tasks. It is called when the compute is let go of, and has none.
+// Leave takes away what is kept in the cluster for all tasks.
 func (d *Driver) Leave(ctx context.Context) error {
+	d.kept.mu.Lock()
+	d.kept.left, d.kept.stock = true, nil
+	busy := d.kept.busy
+	d.kept.mu.Unlock()
+	if busy != nil {
+		select {
+		case <-busy:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 	there, err := d.listKept(ctx)
 	if isForbidden(err) {
 		return nil // without the right to list them none were made
@@ -189,22 +242,20 @@ func (d *Driver) Leave(ctx context.Context) error {
 	return nil
 }
 
-// onlyArch is the processor of all Linux nodes, "" if there are several kinds, or none.
-func (c *client) onlyArch(ctx context.Context) (string, error) {
+// mostArch is the processor that most Linux nodes have; where there are none, or nobody may look at them, this computer's.
+func (c *client) mostArch(ctx context.Context) (string, error) {
 	all, err := c.metadata(ctx, nodes, "kubernetes.io/os=linux")
 	if err != nil {
-		return "", fmt.Errorf("list nodes: %w", err)
+		return thisArch, fmt.Errorf("list nodes: %w", err)
 	}
-	arch := ""
+	most, have := thisArch, map[string]int{}
 	for _, m := range all {
-		switch a := m.Labels[archLabel]; arch {
-		case "", a:
-			arch = a
-		default:
-			return "", nil
+		arch := m.Labels[archLabel]
+		if have[arch]++; have[arch] > have[most] {
+			most = arch
 		}
 	}
-	return arch, nil
+	return most, nil
 }
 
 // metadata lists what objects of a kind are called and labelled, without what they hold.

@@ -22,6 +22,8 @@ type kept struct {
 	t      *testing.T
 	arches []string
 	refuse string // a method and a kind that are forbidden
+	quota  int    // of ConfigMaps; 0: none
+	busy   int    // it has no time when that many have been made; 0: it always has
 	maps   map[string]*made
 	calls  []string
 	next   int
@@ -54,10 +56,16 @@ func (k *kept) answer(r *http.Request) (int, string) {
 			item(object{"name": "n", "labels": object{archLabel: a}})
 		}
 	case "GET configmaps":
-		for name, m := range k.maps {
+		for name, m := range k.maps { // of which one may be ours
 			item(object{"name": name, "uid": m.uid})
 		}
 	case "POST configmaps":
+		if k.quota > 0 && len(k.maps) == k.quota {
+			return 403, `{"message":"exceeded quota: none"}`
+		}
+		if k.busy > 0 && k.next >= k.busy {
+			return 500, `{"message":"no time"}`
+		}
 		var o struct {
 			Meta      meta              `json:"metadata"`
 			Immutable bool              `json:"immutable"`
@@ -73,8 +81,8 @@ func (k *kept) answer(r *http.Request) (int, string) {
 		k.next++
 		m := &made{uid: fmt.Sprint("uid-", k.next)}
 		for key, data := range o.Data {
-			if want := "program." + o.Meta.Name[len(o.Meta.Name)-2:]; key != want {
-				k.t.Errorf("%s holds %s, want %s", o.Meta.Name, key, want)
+			if words := strings.Split(o.Meta.Name, "-"); key != words[3]+"."+words[len(words)-1] {
+				k.t.Errorf("%s holds %s", o.Meta.Name, key)
 			}
 			m.data = data
 		}
@@ -162,16 +170,9 @@ func TestTheClusterKeepsTheProgram(t *testing.T) {
 	write(t, filepath.Join(d.env.Dir, keptFile), "{") // the disk was full
 	keeps()
 
-	waits := memoryTask(d, 1)
-	waits.rec.Kept = s.name
 	write(t, d.program.files["amd64"], "another version")
-	other := keeps()
-	if len(k.maps) != 3+1 || other.name == s.name {
-		t.Errorf("beside %s there are %d ConfigMaps, want those of %s that a task waits for, and one", other.name, len(k.maps), s.name)
-	}
-	waits.end = &ending{}
-	if keeps(); len(k.maps) != 1 {
-		t.Errorf("%d ConfigMaps are left of two versions, want 1", len(k.maps))
+	if other := keeps(); len(k.maps) != 1 || other.name == s.name {
+		t.Errorf("of two versions %s and %s %d are left, want 1", s.name, other.name, len(k.maps))
 	}
 	if err := d.Leave(t.Context()); err != nil || len(k.maps) != 0 {
 		t.Errorf("it leaves %d behind (%v)", len(k.maps), err)
@@ -179,27 +180,83 @@ func TestTheClusterKeepsTheProgram(t *testing.T) {
 }
 
 func TestTheClusterKeepsNoProgram(t *testing.T) {
-	for name, change := range map[string]func(*kept, *Driver){
-		"for several kinds of nodes":         func(k *kept, _ *Driver) { k.arches = append(k.arches, "arm64") },
-		"for no nodes":                       func(k *kept, _ *Driver) { k.arches = nil },
-		"for nodes that there is none for":   func(k *kept, _ *Driver) { k.arches = []string{"s390x"} },
-		"without the right to list nodes":    func(k *kept, _ *Driver) { k.refuse = "GET nodes" },
-		"without the right to list what is":  func(k *kept, _ *Driver) { k.refuse = "GET configmaps" },
-		"without the right to make them":     func(k *kept, _ *Driver) { k.refuse = "POST configmaps" },
-		"that is larger than etcd should be": func(_ *kept, d *Driver) { write(t, d.program.files["amd64"], strings.Repeat("a", mostPieces*piece+1)) },
+	for name, c := range map[string]struct {
+		change func(*kept, *Driver)
+		again  bool // it is tried again soon
+	}{
+		"that there is none of":             {func(k *kept, _ *Driver) { k.arches = []string{"s390x"} }, false},
+		"without the right to list what is": {func(k *kept, _ *Driver) { k.refuse = "GET configmaps" }, false},
+		"without the right to make them":    {func(k *kept, _ *Driver) { k.refuse = "POST configmaps" }, false},
+		"beyond its quota":                  {func(k *kept, _ *Driver) { k.quota = 2 }, false},
+		"when it has no time":               {func(k *kept, _ *Driver) { k.busy = 2 }, true},
+		"that is larger than etcd should be": {func(_ *kept, d *Driver) {
+			write(t, d.program.files["amd64"], strings.Repeat("a", mostPieces*piece+1))
+		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k, d := newKept(t)
-			change(k, d)
+			c.change(k, d)
 			s, err := d.keepProgram(t.Context())
-			if s != nil || len(k.maps) != 0 || isForbidden(err) != (k.refuse != "") || err != nil && k.refuse == "" {
-				t.Errorf("it keeps %+v in %d (%v)", s, len(k.maps), err)
+			if s != nil || (err != nil && !refused(err)) != c.again {
+				t.Errorf("it keeps %+v (%v)", s, err)
 			}
-			if err := d.Leave(t.Context()); err != nil {
-				t.Errorf("leave: %v", err)
+			if !c.again && len(k.maps) != 0 {
+				t.Errorf("%d ConfigMaps are left", len(k.maps))
+			}
+			k.busy = 0
+			if n := k.next; c.again {
+				if _, err := d.keepProgram(t.Context()); err != nil || k.next != 3 {
+					t.Errorf("of %d that are there %d are made again (%v)", n, k.next-3, err)
+				}
+			}
+			if err := d.Leave(t.Context()); err != nil || len(k.maps) != 0 {
+				t.Errorf("it leaves %d (%v)", len(k.maps), err)
 			}
 		})
 	}
+}
+
+// It is kept for the kind of processor that most nodes have.
+func TestWhichProgramTheClusterKeeps(t *testing.T) {
+	for _, c := range []struct {
+		arches []string
+		refuse string
+		want   string
+	}{
+		{[]string{"arm64", "amd64", "arm64"}, "", "arm64"}, {[]string{"arm64", "amd64", "amd64"}, "", "amd64"}, {nil, "", thisArch}, {[]string{"arm64"}, "GET nodes", thisArch},
+	} {
+		k, d := newKept(t)
+		k.arches, k.refuse = c.arches, c.refuse
+		d.program.files = map[string]string{"amd64": d.program.files["amd64"], "arm64": d.program.files["amd64"]}
+		if s, err := d.keepProgram(t.Context()); err != nil || s.arch != c.want {
+			t.Errorf("for nodes of %q it keeps %+v (%v), want %s", c.arches, s, err, c.want)
+		}
+	}
+}
+
+// Whoever lets the compute go waits for what is being made, and nothing is made after.
+func TestNothingIsKeptAfterTheComputeWasLetGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k, d := newKept(t)
+		d.api.http.Transport = answers(func(r *http.Request) (int, string) {
+			if r.Method == http.MethodPost {
+				<-time.After(time.Second)
+			}
+			return k.answer(r)
+		})
+		d.lookAfterKept()
+		<-time.After(time.Second + time.Millisecond)
+		if err := d.Leave(t.Context()); err != nil {
+			t.Error(err)
+		}
+		<-time.After(time.Hour)
+		d.lookAfterKept()
+		d.members.Wait()
+		if k.next != 3 || len(k.maps) != 0 {
+			t.Errorf("of %d ConfigMaps %d are left", k.next, len(k.maps))
+		}
+		d.cancel()
+	})
 }
 
 // Of many tasks at once the last ones are not sent the program, once the cluster keeps it; nor is any where sending takes long.
@@ -209,22 +266,27 @@ func TestWhoIsSentTheProgram(t *testing.T) {
 		change func(*Driver, *trainyard.Task)
 		sent   bool
 	}{
-		"alone":             {0, nil, true},
-		"with another":      {crowd - 2, nil, true},
-		"in a crowd":        {crowd - 1, nil, false},
-		"alone, and far":    {0, func(d *Driver, _ *trainyard.Task) { d.api.far.Store(true) }, false},
-		"a gang":            {crowd, func(_ *Driver, t *trainyard.Task) { t.Hi = 2 }, true},
-		"in a queue":        {crowd, func(d *Driver, _ *trainyard.Task) { d.cfg.Queue = "q" }, true},
+		"alone":        {0, nil, true},
+		"with another": {crowd - 2, nil, true},
+		"in a crowd":   {crowd - 1, nil, false},
+		"alone, and far": {0, func(d *Driver, _ *trainyard.Task) { d.api.far.Store(true) }, false},
+		"alone, and far no more": {0, func(d *Driver, _ *trainyard.Task) {
+			d.api.far.Store(true)
+			d.api.near.Store(true)
+		}, true},
+		"a gang":            {crowd, func(_ *Driver, t *trainyard.Task) { t.Hi = 2 }, false},
+		"in a queue":        {crowd, func(d *Driver, _ *trainyard.Task) { d.cfg.Queue = "q" }, false},
+		"a replica":         {crowd, func(_ *Driver, t *trainyard.Task) { t.Serve = &trainyard.Serve{} }, true},
 		"for other nodes":   {crowd, func(_ *Driver, t *trainyard.Task) { t.InstanceType = "arm" }, true},
 		"for its own nodes": {crowd, func(_ *Driver, t *trainyard.Task) { t.InstanceType = "amd" }, false},
 		"among those that run": {crowd, func(d *Driver, _ *trainyard.Task) {
 			for _, k := range d.tasks {
-				k.rec.Kept, k.rec.Begun = "kept", nil
-				p := &pod{}
-				if err := json.Unmarshal([]byte(`{"spec":{"containers":[{"name":"task"}]},"status":`+runningJSON+`}`), p); err != nil {
-					t.Fatal(err)
-				}
-				k.pods["p"] = &podSeen{pod: p}
+				k.rec.Begun["p"] = true
+			}
+		}, true},
+		"among replicas": {crowd, func(d *Driver, _ *trainyard.Task) {
+			for _, k := range d.tasks {
+				k.rec.Main = serveName
 			}
 		}, true},
 	} {
@@ -241,20 +303,17 @@ func TestWhoIsSentTheProgram(t *testing.T) {
 					c.change(d, &task)
 				}
 				p, err := d.newPlan(task)
-				if err != nil || !p.sent() {
-					t.Fatalf("before the cluster keeps it: sent %v (%v)", p.sent(), err)
+				if err != nil || p.kept != nil {
+					t.Fatalf("before the cluster keeps it: %+v (%v)", p, err)
 				}
 				synctest.Wait()
-				if p, err = d.newPlan(task); err != nil || p.sent() != c.sent {
-					t.Fatalf("sent %v (%v), want %v", p.sent(), err, c.sent)
+				if p, err = d.newPlan(task); err != nil || (p.kept == nil) != c.sent {
+					t.Fatalf("its pods have %+v (%v), want it sent: %v", p.kept, err, c.sent)
 				}
-				made := &job{}
-				text, err := json.Marshal(p.job())
-				if err == nil {
-					err = json.Unmarshal(text, made)
-				}
-				if err != nil || made.sent() != p.sent() || made.kept() != p.keptName() || (made.kept() == "") != c.sent {
-					t.Errorf("its Job is read as sent %v, kept %q (%v)", made.sent(), made.kept(), err)
+				volumes, _ := p.volumes()
+				has := slices.ContainsFunc(volumes, func(v object) bool { return v["name"] == "kept" })
+				if has == c.sent {
+					t.Errorf("its volumes are %v", volumes)
 				}
 				d.cancel()
 				d.members.Wait()
@@ -263,7 +322,7 @@ func TestWhoIsSentTheProgram(t *testing.T) {
 	}
 }
 
-// The API server is asked about the ConfigMaps once in a while, however many tasks begin, and soon again when it had no time or pods wait for them.
+// The API server is asked about the ConfigMaps once in a while, however many tasks begin, and soon again when it had no time.
 func TestWhatIsKeptIsLookedAfterOnceInAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		looks, fails := 0, false
@@ -278,142 +337,143 @@ func TestWhatIsKeptIsLookedAfterOnceInAWhile(t *testing.T) {
 			return k.answer(r)
 		})
 		for _, step := range []struct {
-			after, within time.Duration
-			fails         bool
-			looks         int
+			after time.Duration
+			fails bool
+			looks int
 		}{
-			{0, keptLook, false, 1}, {time.Minute, keptLook, false, 1}, {0, keptAgain, false, 2}, {time.Second, keptAgain, false, 2},
-			{keptLook, keptLook, true, 3}, {time.Second, keptLook, true, 3}, {keptAgain, keptLook, false, 4}, {time.Second, keptAgain, false, 4},
+			{0, false, 1}, {time.Minute, false, 1}, {keptLook, true, 2}, {time.Second, true, 2}, {keptAgain, false, 3}, {time.Minute, false, 3},
 		} {
 			<-time.After(step.after)
 			fails = step.fails
 			for range 10 {
-				d.lookAfterKept(step.within)
+				d.lookAfterKept()
 			}
 			synctest.Wait()
 			if looks != step.looks {
 				t.Fatalf("after %+v it has looked %d times", step, looks)
+			}
+			if d.keptHere() == nil {
+				t.Errorf("after %+v pods do not have it any more", step)
 			}
 		}
 		d.mu.Lock()
 		d.closed = true
 		d.mu.Unlock()
 		<-time.After(time.Hour)
-		d.lookAfterKept(0)
+		d.lookAfterKept()
 		d.cancel()
 		d.members.Wait()
-		if looks != 4 {
+		if looks != 3 {
 			t.Error("it goes on when it is closed")
 		}
 	})
 }
 
-// A pod puts the program together and becomes it, or ends with the reason why it cannot.
-func TestAPodPutsTheProgramTogether(t *testing.T) {
+// What is in the pod already is not sent, if it is all of it, of this version, and for this machine.
+func TestAPodHasTheProgramAlready(t *testing.T) {
+	uname, err := exec.Command("uname", "-m").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	text := "#!/bin/sh\n" + strings.Repeat("# the program\n", 150_000) + "echo ran\n"
+	path := filepath.Join(dir, "sent")
+	write(t, path, text)
+	d := &Driver{group: "g", program: &program{files: map[string]string{thisArch: path}}}
+	s, data, err := d.program.stock(thisArch, d.group)
+	if err != nil || s.pieces < 2 {
+		t.Fatalf("%+v (%v)", s, err)
+	}
 	for name, c := range map[string]struct {
-		parts   []string
-		in, say string
+		there func(i int) string // a piece's name, "" for one that is missing
+		words string
+		want  string
 	}{
-		"of its pieces, in their order": {[]string{"#!/bin/sh\necho $1 ", "of ", "$4\n"}, "", "task of DIR/task/task.json\n"},
-		"of none":                       {nil, "", "the program cannot be written to the pod's disk: "},
-		"on a disk that is full":        {[]string{strings.Repeat("x", 100_000)}, "ulimit -f 1; trap '' XFSZ; ", "the program cannot be written to the pod's disk: "},
+		"all of it":          {s.file, s.words(), "kept"},
+		"nothing":            {func(int) string { return "" }, s.words(), "cat"},
+		"a piece is missing": {func(i int) string { return map[int]string{1: s.file(1)}[i] }, s.words(), "cat"},
+		"another version":    {func(i int) string { return strings.Replace(s.file(i), s.sum, "0123456789abcdef", 1) }, s.words(), "cat"},
+		"another machine":    {s.file, s.sum + " " + fmt.Sprint(s.pieces) + " s390x", "cat"},
+		"not known here":     {s.file, "", "cat"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			if err := os.Mkdir(filepath.Join(dir, "task"), 0o700); err != nil {
+			if err := os.Mkdir(filepath.Join(dir, "program"), 0o700); err != nil {
 				t.Fatal(err)
 			}
-			write(t, filepath.Join(dir, "task", taskFile), "the task")
-			for i, text := range c.parts {
-				write(t, filepath.Join(dir, "task", fmt.Sprintf("program.%02d", i)), text)
+			for i := range s.pieces {
+				if file := c.there(i); file != "" {
+					write(t, filepath.Join(dir, "program", file), string(data[i*piece:min((i+1)*piece, len(data))]))
+				}
 			}
-			script := strings.ReplaceAll(inFolder(dir, bootstrap), "/dev/termination-log", dir+"/said")
-			pod := exec.CommandContext(t.Context(), "/bin/sh", "-c", c.in+script, "trainyard", "0", "", dir+"/task/"+keptPattern, "ty-this")
-			out, err := pod.Output()
-			want := strings.ReplaceAll(c.say, "DIR", dir)
-			if !strings.HasPrefix(string(out), want) || (err == nil) != strings.HasPrefix(c.say, "task") {
-				t.Errorf("it says %q (%v), want %q", out, err, want)
+			first, err := receive(t, dir, t.TempDir(), "near", path, 0, c.words)
+			if want := fmt.Sprintf("need %s nothing %s", strings.TrimSpace(string(uname)), c.want); err != nil || first != want {
+				t.Fatalf("it says %q (%v), want %q", first, err, want)
 			}
-			if said, _ := os.ReadFile(dir + "/said"); err != nil && string(said) != string(out) {
-				t.Errorf("it leaves %q behind, want %q", said, out)
+			got, err := os.ReadFile(filepath.Join(dir, "bin", "trainyard"))
+			if err != nil || strings.TrimRight(string(got), "\x00") != text {
+				t.Errorf("the program is %d bytes (%v), want %d", len(got), err, len(text))
 			}
 		})
 	}
 }
 
-// A task finds the program in the cluster, whatever becomes of that, and nothing of it stays when the compute is let go of.
+// A task has the program from the cluster, or is sent it, whatever becomes of what is kept; and nothing of that stays when the compute is let go of.
 func TestAProgramThatTheClusterKeepsIsNotSent(t *testing.T) {
 	b := newBench(t, nil)
-	b.api.far.Store(true)
-	run := func(n int) trainyard.Task {
+	run := func(n int, ranks int) trainyard.Task {
 		t.Helper()
-		k := b.task(1, "echo hello")
+		k := b.task(ranks, "echo hello; test -z \"$(ls /trainyard/program 2>/dev/null)\" || echo kept")
 		k.ID = trainyard.MakeTaskID(k.ID.Job(), n, 0)
 		b.start(k)
 		return k
 	}
-	hello := func(k trainyard.Task) {
+	says := func(k trainyard.Task, want string) {
 		t.Helper()
 		b.ends(k, trainyard.ClassOK, "")
-		if got := b.log(k); got != "hello\n" {
-			t.Errorf("log is %q", got)
+		if got := b.log(k); got != want {
+			t.Errorf("log is %q, want %q", got, want)
 		}
-		b.ran(k, 1)
+		b.ran(k, k.Hi)
 	}
-	keeps := func() []string {
-		t.Helper()
-		eventually(t, "the cluster keeps it", func() bool {
-			b.kept.mu.Lock()
-			defer b.kept.mu.Unlock()
-			return b.kept.stock != nil
-		})
-		there, err := b.listKept(t.Context())
-		b.must(err)
-		var names []string
-		for name := range there {
-			names = append(names, name)
-		}
-		slices.Sort(names)
-		return names
-	}
-	hello(run(1)) // it is sent
-	maps := keeps()
-	if len(maps) == 0 {
-		t.Fatal("there are no ConfigMaps")
-	}
+	s, err := b.keepProgram(t.Context())
+	b.must(err)
+	b.keepsFor(s)
 	files := b.program.files
-	b.program.files = map[string]string{thisArch: "/nowhere"} // it cannot be sent
-	b.api.far.Store(true)
-	k := run(2)
-	hello(k)
-	var j job
-	b.must(b.api.get(t.Context(), b.api.path(jobs, b.nameOf(k.ID)), nil, &j))
-	if !strings.HasPrefix(maps[0], j.kept()+"-") || j.kept() == "" {
-		t.Errorf("its Job says that it is kept as %q, want %s", j.kept(), maps[0])
-	}
+	b.program.files = map[string]string{thisArch: filepath.Join(t.TempDir(), "program")} // it cannot be sent
+	zeros := make([]byte, size(t, files[thisArch]))
+	b.must(os.WriteFile(b.program.files[thisArch], zeros, 0o600))
+	k := run(1, 1)
+	says(k, "hello\nkept\n")
+	b.must(b.Remove(t.Context(), k.ID))
+	b.keepsFor(s)
+	k = run(2, 2)
+	says(k, "hello\nkept\n")
+	b.must(b.Remove(t.Context(), k.ID))
+	eventually(t, "the kubelet has none of it any more", func() bool { return b.known(k, pods) == 0 })
 
 	b.program.files = files
-	b.must(b.Remove(t.Context(), k.ID))
-	eventually(t, "the kubelet has none of them any more", func() bool { return b.known(k, pods) == 0 })
-	for _, name := range maps { // somebody has tidied up
-		b.must(b.api.remove(t.Context(), b.api.path(configMaps, name), nil))
-	}
-	k = run(3)
-	b.says(k, "not found")
-	hello(k)
-	if again := keeps(); !slices.Equal(again, maps) {
-		t.Errorf("there are %q, want %q again", again, maps)
-	}
+	b.must(b.api.remove(t.Context(), b.api.path(configMaps, s.piece(0)), nil)) // by somebody who tidies up
+	b.keepsFor(s)
+	says(run(3, 1), map[bool]string{true: "hello\n", false: "hello\nkept\n"}[s.pieces == 1])
 
-	k = run(4) // its server loses all that it knew while it runs
-	b.must(b.Close())
-	b.must(os.RemoveAll(b.dir))
-	b.Driver = openDriver(t, b.cfg, b.dir)
-	hello(k)
+	again, err := b.keepProgram(t.Context())
+	b.must(err)
+	b.keepsFor(again)
+	says(run(4, 1), "hello\nkept\n")
 
 	b.must(b.Leave(t.Context()))
 	left, err := b.listKept(t.Context())
 	if err != nil || len(left) > 0 {
 		t.Errorf("%q are left (%v)", left, err)
 	}
+}
+
+func size(t *testing.T, path string) int64 {
+	t.Helper()
+	info, err := os.Stat(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Size()
 }

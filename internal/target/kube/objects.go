@@ -51,9 +51,6 @@ func (j *job) sent() bool {
 	return true
 }
 
-// kept is what the ConfigMaps are called in which its pods find the program, "" if it is sent.
-func (j *job) kept() string { return j.Meta.Annotations[keptAnnotation] }
-
 // finished is the condition that ended a Job, nil if it goes on.
 func finished(j *job) *condition {
 	if j == nil {
@@ -261,8 +258,7 @@ const (
 	idAnnotation    = "trainyard.io/task-id"
 	ranksAnnotation = "trainyard.io/ranks"
 	mainAnnotation  = "trainyard.io/main"                  // of a Deployment: the container that serves
-	keptAnnotation  = "trainyard.io/program"               // of a Job whose pods have the program in a volume: what its ConfigMaps are called
-	keptLabel       = "trainyard.io/program"               // of these
+	keptLabel       = "trainyard.io/program"               // of ConfigMaps with the program
 	archLabel       = "kubernetes.io/arch"                 // of nodes
 	ownerLabel      = "batch.kubernetes.io/controller-uid" // of pods, by the Job controller since 1.27: the Job's UID
 	indexLabel      = "batch.kubernetes.io/job-completion-index"

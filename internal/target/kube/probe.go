@@ -63,11 +63,11 @@ func rights(queued bool) []right {
 	add("", secrets, "", "create", "patch", "delete")
 	add("", services, "", "create", "patch", "delete")
 	for _, v := range []string{"list", "create", "delete"} {
-		all = append(all, right{verb: v, resource: configMaps, optional: "the cluster does not keep the program, and many jobs at once take longer to begin"})
+		all = append(all, right{verb: v, resource: configMaps, optional: "the program is sent into every pod, and many jobs at once take longer"})
 	}
 	all = append(all,
 		right{verb: "list", resource: events, optional: "why the cluster makes no pod, as when a quota is used up, is not said"},
-		right{verb: "list", resource: nodes, cluster: true, optional: "what the cluster has is not known, nor for which processors it is to keep the program"},
+		right{verb: "list", resource: nodes, cluster: true, optional: "what the cluster has is not known"},
 		right{verb: "get", resource: nodes, cluster: true, optional: "a node that does not answer is not told from one that is slow"})
 	if queued {
 		all = append(all,

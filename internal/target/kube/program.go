@@ -3,6 +3,7 @@ package kube
 import (
 	"compress/gzip"
 	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -77,9 +78,9 @@ func (p *program) stock(arch, group string) (*stock, []byte, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	sum, whose := sha256.Sum256(data), sha256.Sum256([]byte(group))
-	name := fmt.Sprintf("ty-program-%s-%x-%x", arch, sum[:8], whose[:6])
-	return &stock{name: name, arch: arch, pieces: (len(data) + piece - 1) / piece}, data, nil
+	all, whose := sha256.Sum256(data), sha256.Sum256([]byte(group))
+	sum := hex.EncodeToString(all[:8])
+	return &stock{name: fmt.Sprintf("ty-program-%s-%s-%x", arch, sum, whose[:6]), sum: sum, arch: arch, pieces: (len(data) + piece - 1) / piece}, data, nil
 }
 
 // open opens the program for a machine, packed if that is wanted. Close it.

@@ -29,7 +29,6 @@ type record struct {
 	UID      string           `json:"uid,omitempty"`      // of the Job; "" until all of the task was made
 	Sent     bool             `json:"sent,omitempty"`     // it comes with the program: there is no Secret
 	Disk     bool             `json:"disk,omitempty"`     // its pods have a volume for what they write
-	Kept     string           `json:"kept,omitempty"`     // pods begin by themselves, with the program in ConfigMaps of that name
 	Begun    map[string]bool  `json:"begun,omitempty"`    // UIDs of pods that have the program
 	Main     string           `json:"main,omitempty"`     // of a replica: the container that serves
 	Answered bool             `json:"answered,omitempty"` // it was ready once

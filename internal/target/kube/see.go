@@ -60,7 +60,7 @@ func (d *Driver) seeJob(j *job, gone bool) {
 		}
 		ranks, _ := strconv.Atoi(j.Meta.Annotations[ranksAnnotation]) // ours, and at least one
 		t = d.newTask(record{ID: trainyard.TaskID(j.Meta.Annotations[idAnnotation]), Name: j.Meta.Name, UID: j.Meta.UID, Ranks: max(1, ranks),
-			Kept: j.kept(), Main: j.Meta.Annotations[mainAnnotation]})
+			Main: j.Meta.Annotations[mainAnnotation]})
 	}
 	if t.rec.UID == "" { // Start is about it, or died over it and comes again
 		t.job, t.jobGone, t.news = j, gone, time.Now()

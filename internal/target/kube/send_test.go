@@ -42,7 +42,7 @@ func TestAProgramIsReceivedWithTheToolsThatThereAre(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			in, err := receive(t, dir, tools, c.way, program, cut)
+			in, err := receive(t, dir, tools, c.way, program, cut, "")
 			got, _ := os.ReadFile(filepath.Join(dir, "bin", "trainyard"))
 			_, mark := os.Stat(filepath.Join(dir, "bin", "sent-ty-this"))
 			left, _ := filepath.Glob(filepath.Join(dir, "bin", "trainyard.*"))
@@ -65,14 +65,14 @@ func TestAProgramIsReceivedWithTheToolsThatThereAre(t *testing.T) {
 // inFolder is a script for pods with dir in the place of a pod's folders. The pod's first process is not signalled; here it looks once a second.
 func inFolder(dir, script string) string {
 	return strings.NewReplacer("base=/trainyard", "base="+dir, "/dev/shm/trainyard", dir+"/shm", "/tmp/trainyard", dir+"/tmp", " /trainyard/task", " "+dir+"/task",
-		"kill -USR1 1", ":").Replace(script)
+		" /trainyard/program", " "+dir+"/program", 		"kill -USR1 1", ":").Replace(script)
 }
 
 // receive runs send.sh with dir as the pod's folder and its own tools before those of this computer, sends it what feed does but for the last
-// cut bytes, and returns what it said at first.
-func receive(t *testing.T, dir, tools, way, path string, cut int64) (string, error) {
+// cut bytes, and returns what it said at first. kept is what is said to be there already.
+func receive(t *testing.T, dir, tools, way, path string, cut int64, kept string) (string, error) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", inFolder(dir, sendScript), "trainyard", "", "ty-this", way)
+	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", inFolder(dir, sendScript), "trainyard", "", "ty-this", way, kept)
 	cmd.Env = append(os.Environ(), "PATH="+tools+":"+os.Getenv("PATH"))
 	in, err := cmd.StdinPipe()
 	if err != nil {

@@ -53,7 +53,7 @@ func (d *Driver) Start(ctx context.Context, t trainyard.Task) error {
 	d.mu.Lock()
 	k.seenAs(j)
 	d.mu.Unlock()
-	if j.sent() != p.sent() || j.kept() != p.keptName() { // an earlier start has made it, when the compute or the server was set up otherwise
+	if j.sent() != p.sent() { // an earlier start has made it, when the compute or the server was set up otherwise
 		p.made = j
 		if err := errors.Join(d.note(k, p), d.saveFor(k, p)); err != nil {
 			return err
@@ -67,7 +67,7 @@ func (d *Driver) Start(ctx context.Context, t trainyard.Task) error {
 
 // saveFor writes down how the task is started.
 func (d *Driver) saveFor(k *task, p *plan) error {
-	return d.save(k, func(r *record) { r.Sent, r.Kept, r.Disk = p.sent(), p.keptName(), p.hasDisk() })
+	return d.save(k, func(r *record) { r.Sent, r.Disk = p.sent(), p.hasDisk() })
 }
 
 // seenAs notes the task's Job, unless there is later news of it. The caller holds Driver.mu.
@@ -126,7 +126,7 @@ func (d *Driver) claim(p *plan) (*task, error) {
 		}
 		k := d.tasks[p.name]
 		if k == nil {
-			k = d.newTask(record{ID: p.task.ID, Name: p.name, Ranks: p.ranks(), Kept: p.keptName(), Main: p.replicaMain(), Sent: p.sent()})
+			k = d.newTask(record{ID: p.task.ID, Name: p.name, Ranks: p.ranks(), Main: p.replicaMain(), Sent: p.sent()})
 		}
 		d.mu.Unlock()
 		k.op.Lock()

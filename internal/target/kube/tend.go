@@ -268,12 +268,6 @@ func (d *tender) listen(ctx context.Context, s *sight, v verdict, now time.Time)
 		return
 	}
 	d.asked = now
-	d.mu.Lock()
-	kept := d.task.rec.Kept != ""
-	d.mu.Unlock()
-	if kept { // it may wait for what somebody has deleted
-		d.lookAfterKept(keptAgain)
-	}
 	if s.queue != "" && s.job.Spec.Suspend {
 		p, _ := d.line.look(ctx, d.api, now.Add(-queueLook), s.job.Meta.UID) // it says itself why nothing is known
 		d.say(p.waits())
