@@ -290,6 +290,7 @@ func TestATokenIsSentToTheAPIServerAlone(t *testing.T) {
 func TestAProgramIsSentPackedOrNot(t *testing.T) {
 	b := newBench(t, nil)
 	sent := func(attempt int, near, direct bool) {
+		b.keepsFor(nil)
 		b.api.near.Store(near)
 		b.api.notDirect.Store(0)
 		if !direct {
@@ -315,6 +316,7 @@ func TestAConnectionIsCutInTheMiddleOfSending(t *testing.T) {
 	b := newBench(t, func(c *Config) { g = gated(t, c) })
 	for attempt, how := range []string{"cut", "cut at its end", "cut at its end"} {
 		b.api.notDirect.Store(0)
+		b.keepsFor(nil)
 		g.is(how, "")
 		k := b.task(1, "echo here"+[]string{"", "", "; sleep 4"}[attempt]) // the second may have ended before it is sent again
 		k.ID = trainyard.MakeTaskID(k.ID.Job(), attempt+1, 0)
