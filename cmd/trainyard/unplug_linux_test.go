@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -254,6 +255,30 @@ func unplugKubernetes(t *testing.T) {
 	l.start()
 	part("start", "kubelet")
 	l.once("kubelet", "")
+
+	namespace := l.cli("compute", "show", "-n", p.compute, "--query", "namespace", "-o", "tsv")
+	kept := func() int {
+		var all struct{ Items []struct{} }
+		newCluster(t, file).do(t, http.MethodGet, "/api/v1/namespaces/"+namespace+"/configmaps?labelSelector=trainyard.io/program", nil, &all)
+		return len(all.Items)
+	}
+	if n := kept(); n != 0 {
+		t.Errorf("for one job at a time the cluster keeps %d pieces of the program", n)
+	}
+	part("stop", "kubelet") // until there is a crowd
+	for _, name := range []string{"one", "two", "three"} {
+		l.run(p, "hello", p.compute, name)
+	}
+	l.wait("the cluster keeps the program", func() bool { return kept() > 0 })
+	l.run(p, "hello", p.compute, "four")
+	part("start", "kubelet")
+	for _, name := range []string{"one", "two", "three", "four"} {
+		l.until(name, trainyard.JobCompleted)
+	}
+	l.cli("compute", "detach", "-n", p.compute, "--yes")
+	if n := kept(); n != 0 {
+		t.Errorf("the compute is detached, and %d pieces of the program are left", n)
+	}
 }
 
 // machine attaches an SSH machine to a server of its own.

@@ -93,8 +93,8 @@ type plan struct {
 // longest is how long a task may be to be sent with the program, by a shell that reads it letter by letter.
 const longest = 64 << 10
 
-// sent says whether the task comes with the program, so that it is in nobody's keeping but ours. Others find it in a Secret: those that may
-// begin by themselves, or be started again by Kubernetes.
+// sent says whether the task comes with the program, so that it is in nobody's keeping but ours. Others find it in a Secret: those that
+// Kubernetes may start again, and those that are long.
 func (p *plan) sent() bool {
 	if p.made != nil {
 		return p.made.sent()

@@ -306,7 +306,7 @@ func TestStartGoesOnWhereItStopped(t *testing.T) {
 
 	whole, err := b.keepProgram(t.Context())
 	b.must(err)
-	long := "true # " + strings.Repeat("x", longest) // which is found in a Secret
+	long := "true # " + strings.Repeat("x", longest)                                         // which is found in a Secret
 	for i, commands := range [][2]string{{"true", "true"}, {long, "true"}, {"true", long}} { // and the task would be told what it is in another way
 		k.ID = trainyard.MakeTaskID(k.ID.Job(), 3+i, 0)
 		k.Run.Command = "echo ran >>runs; " + commands[0]

@@ -97,8 +97,8 @@ var errNoOrder = errors.New("what it is to run is not known here any more")
 var errNowhere = errors.New("nothing can be written there, neither to /trainyard nor to /tmp/trainyard")
 
 // send puts the program and the task into a pod, unless they are there. hosts are lines for its /etc/hosts; order is nil where the pod has a
-// Secret with the task, and task is the name of its objects.
-func (d *Driver) send(ctx context.Context, task, pod, hosts string, order []byte, guess bool) error {
+// Secret with the task, task is the name of its objects, and kept says what of the program it may have already.
+func (d *Driver) send(ctx context.Context, task, pod, hosts string, order []byte, kept string, guess bool) error {
 	r, w := io.Pipe()
 	defer r.Close()
 	talk := &dialog{}
@@ -109,7 +109,7 @@ func (d *Driver) send(ctx context.Context, task, pod, hosts string, order []byte
 	if d.api.near.Load() && d.api.directIsOpen() {
 		way = "near"
 	}
-	if err := d.api.exec(ctx, pod, guess, &untilClosed{r}, talk, sendScript, hosts, task, way, d.keptHere().words()); err != nil {
+	if err := d.api.exec(ctx, pod, guess, &untilClosed{r}, talk, sendScript, hosts, task, way, kept); err != nil {
 		return fmt.Errorf("send the program: %w", errors.Join(err, talk.failed()))
 	}
 	switch last, why, _ := strings.Cut(talk.last(), " "); last {

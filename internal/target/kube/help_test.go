@@ -155,7 +155,7 @@ func (b *bench) keepsFor(s *stock) {
 	b.api.near.Store(s == nil)
 	b.kept.mu.Lock()
 	defer b.kept.mu.Unlock()
-	b.kept.stock, b.kept.looked = s, time.Now()
+	b.kept.stock, b.kept.next = s, time.Now().Add(time.Hour)
 }
 
 // known are how many objects of a kind a task has.

@@ -28,18 +28,19 @@ const (
 
 	keptLook  = 5 * time.Minute  // how long the ConfigMaps are taken to be there
 	keptAgain = 20 * time.Second // after which it is tried again when the API server did not answer
+	keptNever = time.Hour        // and when it refused: what was made until then is others' quota for a moment
 
 	keptFile = "kept.json" // UIDs of the ConfigMaps that we made, by their names
 )
 
 // keep is the program in the cluster.
 type keep struct {
-	mu     sync.Mutex
-	stock  *stock        // what new pods may have; nil: nothing yet
-	looked time.Time     // when it was last seen to
-	failed bool          // and that it could not be
-	busy   chan struct{} // closed when whoever is about it has come to an end; nil: nobody is
-	left   bool          // nobody wants it any more
+	mu    sync.Mutex
+	stock *stock             // what new pods may have; nil: nothing yet
+	next  time.Time          // when to see to it again
+	busy  chan struct{}      // closed when whoever is about it has come to an end; nil: nobody is
+	end   context.CancelFunc // of whoever was about it last
+	left  bool               // nobody wants it any more
 }
 
 // stock is the program for one kind of processor as the cluster keeps it.
@@ -107,25 +108,29 @@ func (d *Driver) lookAfterKept() {
 	k := &d.kept
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	pause := keptLook
-	if k.failed {
-		pause = keptAgain
-	}
-	if d.closed || k.left || k.busy != nil || time.Since(k.looked) < pause {
+	if d.closed || k.left || k.busy != nil || time.Now().Before(k.next) {
 		return
 	}
 	busy := make(chan struct{})
-	k.busy = busy
+	ctx, end := context.WithCancel(d.ctx)
+	k.busy, k.end = busy, end
 	d.members.Go(func() {
 		defer close(busy)
-		s, err := d.keepProgram(d.ctx)
+		defer end()
+		s, err := d.keepProgram(ctx)
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		k.busy, k.looked, k.failed = nil, time.Now(), err != nil && !refused(err)
-		if !k.failed { // or what was there may be there still
+		pause := keptLook
+		switch {
+		case refused(err):
+			k.stock, pause = nil, keptNever
+		case err != nil: // what was there may be there still
+			pause = keptAgain
+		default:
 			k.stock = s
 		}
-		if err != nil && d.ctx.Err() == nil {
+		k.busy, k.next = nil, time.Now().Add(pause)
+		if err != nil && ctx.Err() == nil {
 			d.env.Log.Info("keep the program in the cluster: pods that do not find it are sent it", "err", err)
 		}
 	})
@@ -218,9 +223,10 @@ func (d *Driver) listKept(ctx context.Context) (map[string]string, error) {
 func (d *Driver) Leave(ctx context.Context) error {
 	d.kept.mu.Lock()
 	d.kept.left, d.kept.stock = true, nil
-	busy := d.kept.busy
+	busy, end := d.kept.busy, d.kept.end
 	d.kept.mu.Unlock()
 	if busy != nil {
+		end()
 		select {
 		case <-busy:
 		case <-ctx.Done():
@@ -228,7 +234,8 @@ func (d *Driver) Leave(ctx context.Context) error {
 		}
 	}
 	there, err := d.listKept(ctx)
-	if isForbidden(err) {
+	var ours map[string]string
+	if isForbidden(err) && errors.Is(readJSON(filepath.Join(d.env.Dir, keptFile), &ours), fs.ErrNotExist) {
 		return nil // without the right to list them none were made
 	}
 	if err != nil {

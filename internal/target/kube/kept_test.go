@@ -266,9 +266,9 @@ func TestWhoIsSentTheProgram(t *testing.T) {
 		change func(*Driver, *trainyard.Task)
 		sent   bool
 	}{
-		"alone":        {0, nil, true},
-		"with another": {crowd - 2, nil, true},
-		"in a crowd":   {crowd - 1, nil, false},
+		"alone":          {0, nil, true},
+		"with another":   {crowd - 2, nil, true},
+		"in a crowd":     {crowd - 1, nil, false},
 		"alone, and far": {0, func(d *Driver, _ *trainyard.Task) { d.api.far.Store(true) }, false},
 		"alone, and far no more": {0, func(d *Driver, _ *trainyard.Task) {
 			d.api.far.Store(true)

@@ -65,7 +65,7 @@ func TestAProgramIsReceivedWithTheToolsThatThereAre(t *testing.T) {
 // inFolder is a script for pods with dir in the place of a pod's folders. The pod's first process is not signalled; here it looks once a second.
 func inFolder(dir, script string) string {
 	return strings.NewReplacer("base=/trainyard", "base="+dir, "/dev/shm/trainyard", dir+"/shm", "/tmp/trainyard", dir+"/tmp", " /trainyard/task", " "+dir+"/task",
-		" /trainyard/program", " "+dir+"/program", 		"kill -USR1 1", ":").Replace(script)
+		" /trainyard/program", " "+dir+"/program", "kill -USR1 1", ":").Replace(script)
 }
 
 // receive runs send.sh with dir as the pod's folder and its own tools before those of this computer, sends it what feed does but for the last

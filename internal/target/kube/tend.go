@@ -250,7 +250,11 @@ const sendPatience = 10 * time.Minute
 
 func (d *tender) beginPod(ctx context.Context, p *pod, hosts string, order []byte, guess bool) error {
 	from := time.Now()
-	if err := d.send(ctx, d.task.name, p.Meta.Name, hosts, order, guess); err != nil {
+	kept := d.keptHere().words()
+	if d.tries > 0 { // it may not be what it is called
+		kept = ""
+	}
+	if err := d.send(ctx, d.task.name, p.Meta.Name, hosts, order, kept, guess); err != nil {
 		return err
 	}
 	if guess {
