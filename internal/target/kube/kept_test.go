@@ -25,7 +25,6 @@ type kept struct {
 	quota  int    // of ConfigMaps; 0: none
 	busy   int    // it has no time when that many have been made; 0: it always has
 	maps   map[string]*made
-	calls  []string
 	next   int
 }
 
