@@ -41,6 +41,8 @@ type keep struct {
 	busy  chan struct{}      // closed when whoever is about it has come to an end; nil: nobody is
 	end   context.CancelFunc // of whoever was about it last
 	left  bool               // nobody wants it any more
+
+	ours map[string]string // UIDs of the ConfigMaps that we made, by their names; of whoever is about it
 }
 
 // stock is the program for one kind of processor as the cluster keeps it.
@@ -157,12 +159,13 @@ func (d *Driver) keepProgram(ctx context.Context) (*stock, error) {
 	if err != nil || s == nil {
 		return nil, err
 	}
-	ours := map[string]string{}
-	if err := readJSON(filepath.Join(d.env.Dir, keptFile), &ours); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		d.env.Log.Warn("the ConfigMaps with the program are made anew", "err", err)
+	if d.kept.ours == nil {
+		if err := readJSON(filepath.Join(d.env.Dir, keptFile), &d.kept.ours); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			d.env.Log.Warn("the ConfigMaps with the program are made anew", "err", err)
+		}
 	}
 	for name, uid := range there {
-		if s.has(name) && uid == ours[name] {
+		if s.has(name) && uid == d.kept.ours[name] {
 			continue
 		}
 		if err := d.api.remove(ctx, d.api.path(configMaps, name), nil); err != nil {
@@ -176,8 +179,9 @@ func (d *Driver) keepProgram(ctx context.Context) (*stock, error) {
 			err = errors.Join(err, d.api.remove(ctx, d.api.path(configMaps, name), nil))
 		}
 	}
-	if e := writeJSON(filepath.Join(d.env.Dir, keptFile), there); err == nil {
-		err = e
+	d.kept.ours = there
+	if err := writeJSON(filepath.Join(d.env.Dir, keptFile), there); err != nil { // after a restart they are made anew
+		d.env.Log.Warn("keep the program in the cluster", "err", err)
 	}
 	if err != nil {
 		return nil, err

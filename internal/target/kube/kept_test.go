@@ -55,7 +55,7 @@ func (k *kept) answer(r *http.Request) (int, string) {
 			item(object{"name": "n", "labels": object{archLabel: a}})
 		}
 	case "GET configmaps":
-		for name, m := range k.maps { // of which one may be ours
+		for name, m := range k.maps {
 			item(object{"name": name, "uid": m.uid})
 		}
 	case "POST configmaps":
@@ -163,16 +163,30 @@ func TestTheClusterKeepsTheProgram(t *testing.T) {
 	if err := os.Remove(filepath.Join(d.env.Dir, keptFile)); err != nil { // it died before it wrote down what it made
 		t.Fatal(err)
 	}
+	d.kept.ours = nil
 	if keeps(); k.next != n+3 {
 		t.Error("ConfigMaps that may be anybody's are used")
 	}
 	write(t, filepath.Join(d.env.Dir, keptFile), "{") // the disk was full
+	d.kept.ours = nil
 	keeps()
+	dir := d.env.Dir
+	d.env.Dir = filepath.Join(dir, "gone") // and is
+	n = k.next
+	if keeps(); k.next != n {
+		t.Error("what is there is made again, since it cannot be written down")
+	}
+	d.env.Dir = dir
 
 	write(t, d.program.files["amd64"], "another version")
 	if other := keeps(); len(k.maps) != 1 || other.name == s.name {
 		t.Errorf("of two versions %s and %s %d are left, want 1", s.name, other.name, len(k.maps))
 	}
+	k.refuse = "GET configmaps"
+	if err := d.Leave(t.Context()); !isForbidden(err) {
+		t.Errorf("when it may not look at what it made, leaving says %v", err)
+	}
+	k.refuse = ""
 	if err := d.Leave(t.Context()); err != nil || len(k.maps) != 0 {
 		t.Errorf("it leaves %d behind (%v)", len(k.maps), err)
 	}
@@ -233,13 +247,17 @@ func TestWhichProgramTheClusterKeeps(t *testing.T) {
 	}
 }
 
-// Whoever lets the compute go waits for what is being made, and nothing is made after.
+// Whoever lets the compute go ends what is being made, and nothing is made after.
 func TestNothingIsKeptAfterTheComputeWasLetGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k, d := newKept(t)
 		d.api.http.Transport = answers(func(r *http.Request) (int, string) {
 			if r.Method == http.MethodPost {
-				<-time.After(time.Second)
+				select {
+				case <-time.After(time.Second):
+				case <-r.Context().Done():
+					return 500, `{"message":"nobody listens"}`
+				}
 			}
 			return k.answer(r)
 		})
@@ -248,11 +266,11 @@ func TestNothingIsKeptAfterTheComputeWasLetGo(t *testing.T) {
 		if err := d.Leave(t.Context()); err != nil {
 			t.Error(err)
 		}
-		<-time.After(time.Hour)
+		<-time.After(2 * keptNever)
 		d.lookAfterKept()
 		d.members.Wait()
-		if k.next != 3 || len(k.maps) != 0 {
-			t.Errorf("of %d ConfigMaps %d are left", k.next, len(k.maps))
+		if k.next != 1 || len(k.maps) != 0 {
+			t.Errorf("%d ConfigMaps were made and %d are left, want 1 that was before, and none", k.next, len(k.maps))
 		}
 		d.cancel()
 	})
@@ -321,26 +339,29 @@ func TestWhoIsSentTheProgram(t *testing.T) {
 	}
 }
 
-// The API server is asked about the ConfigMaps once in a while, however many tasks begin, and soon again when it had no time.
+// The API server is asked about the ConfigMaps once in a while, however many tasks begin, soon again when it had no time, and seldom when it
+// refused.
 func TestWhatIsKeptIsLookedAfterOnceInAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		looks, fails := 0, false
+		looks, fails := 0, 0
 		k, d := newKept(t)
 		d.api.http.Transport = answers(func(r *http.Request) (int, string) {
 			if r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, configMaps) {
 				looks++
 			}
-			if fails {
-				return 500, `{"message":"no time"}`
+			if fails != 0 {
+				return fails, `{"message":"user cannot now"}`
 			}
 			return k.answer(r)
 		})
 		for _, step := range []struct {
 			after time.Duration
-			fails bool
+			fails int // an answer of the API server
 			looks int
+			kept  bool
 		}{
-			{0, false, 1}, {time.Minute, false, 1}, {keptLook, true, 2}, {time.Second, true, 2}, {keptAgain, false, 3}, {time.Minute, false, 3},
+			{0, 0, 1, true}, {time.Minute, 0, 1, true}, {keptLook, 500, 2, true}, {time.Second, 500, 2, true}, {keptAgain, 0, 3, true},
+			{keptLook, 403, 4, false}, {keptLook, 0, 4, false}, {keptNever, 0, 5, true}, {time.Minute, 0, 5, true},
 		} {
 			<-time.After(step.after)
 			fails = step.fails
@@ -351,8 +372,8 @@ func TestWhatIsKeptIsLookedAfterOnceInAWhile(t *testing.T) {
 			if looks != step.looks {
 				t.Fatalf("after %+v it has looked %d times", step, looks)
 			}
-			if d.keptHere() == nil {
-				t.Errorf("after %+v pods do not have it any more", step)
+			if has := d.keptHere() != nil; has != step.kept {
+				t.Errorf("after %+v pods have it: %v", step, has)
 			}
 		}
 		d.mu.Lock()
@@ -362,7 +383,7 @@ func TestWhatIsKeptIsLookedAfterOnceInAWhile(t *testing.T) {
 		d.lookAfterKept()
 		d.cancel()
 		d.members.Wait()
-		if looks != 3 {
+		if looks != 5 {
 			t.Error("it goes on when it is closed")
 		}
 	})
@@ -385,15 +406,17 @@ func TestAPodHasTheProgramAlready(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		there func(i int) string // a piece's name, "" for one that is missing
+		cut   int                // bytes that are missing of each
 		words string
 		want  string
 	}{
-		"all of it":          {s.file, s.words(), "kept"},
-		"nothing":            {func(int) string { return "" }, s.words(), "cat"},
-		"a piece is missing": {func(i int) string { return map[int]string{1: s.file(1)}[i] }, s.words(), "cat"},
-		"another version":    {func(i int) string { return strings.Replace(s.file(i), s.sum, "0123456789abcdef", 1) }, s.words(), "cat"},
-		"another machine":    {s.file, s.sum + " " + fmt.Sprint(s.pieces) + " s390x", "cat"},
-		"not known here":     {s.file, "", "cat"},
+		"all of it":          {s.file, 0, s.words(), "kept"},
+		"nothing":            {func(int) string { return "" }, 0, s.words(), "cat"},
+		"a piece is missing": {func(i int) string { return map[int]string{1: s.file(1)}[i] }, 0, s.words(), "cat"},
+		"another version":    {func(i int) string { return strings.Replace(s.file(i), s.sum, "0123456789abcdef", 1) }, 0, s.words(), "cat"},
+		"another machine":    {s.file, 0, s.sum + " " + fmt.Sprint(s.pieces) + " s390x", "cat"},
+		"not known here":     {s.file, 0, "", "cat"},
+		"what is no program": {s.file, 1, s.words(), "kept"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -402,12 +425,18 @@ func TestAPodHasTheProgramAlready(t *testing.T) {
 			}
 			for i := range s.pieces {
 				if file := c.there(i); file != "" {
-					write(t, filepath.Join(dir, "program", file), string(data[i*piece:min((i+1)*piece, len(data))]))
+					write(t, filepath.Join(dir, "program", file), string(data[i*piece:min((i+1)*piece, len(data))-c.cut]))
 				}
 			}
 			first, err := receive(t, dir, t.TempDir(), "near", path, 0, c.words)
-			if want := fmt.Sprintf("need %s nothing %s", strings.TrimSpace(string(uname)), c.want); err != nil || first != want {
+			if want := fmt.Sprintf("need %s nothing %s", strings.TrimSpace(string(uname)), c.want); (err != nil) != (c.cut > 0) || first != want {
 				t.Fatalf("it says %q (%v), want %q", first, err, want)
+			}
+			if c.cut > 0 {
+				if _, err := os.Stat(filepath.Join(dir, "bin", "sent-ty-this")); err == nil {
+					t.Error("it begins all the same")
+				}
+				return
 			}
 			got, err := os.ReadFile(filepath.Join(dir, "bin", "trainyard"))
 			if err != nil || strings.TrimRight(string(got), "\x00") != text {
@@ -437,6 +466,9 @@ func TestAProgramThatTheClusterKeepsIsNotSent(t *testing.T) {
 	}
 	s, err := b.keepProgram(t.Context())
 	b.must(err)
+	if s.pieces < 2 {
+		t.Fatalf("the program has %d pieces", s.pieces)
+	}
 	b.keepsFor(s)
 	files := b.program.files
 	b.program.files = map[string]string{thisArch: filepath.Join(t.TempDir(), "program")} // it cannot be sent
@@ -454,7 +486,13 @@ func TestAProgramThatTheClusterKeepsIsNotSent(t *testing.T) {
 	b.program.files = files
 	b.must(b.api.remove(t.Context(), b.api.path(configMaps, s.piece(0)), nil)) // by somebody who tidies up
 	b.keepsFor(s)
-	says(run(3, 1), map[bool]string{true: "hello\n", false: "hello\nkept\n"}[s.pieces == 1])
+	says(run(3, 1), "hello\nkept\n") // the volume has the others
+
+	b.must(b.api.create(t.Context(), b.api.path(configMaps), object{"apiVersion": "v1", "kind": "ConfigMap", "metadata": object{"name": s.piece(0)},
+		"data": object{s.file(0): "no program"}}, nil))
+	b.keepsFor(s)
+	says(run(5, 1), "hello\nkept\n") // it is sent after all
+	b.must(b.api.remove(t.Context(), b.api.path(configMaps, s.piece(0)), nil))
 
 	again, err := b.keepProgram(t.Context())
 	b.must(err)
