@@ -209,3 +209,11 @@ type TaskReport struct {
 	Warnings []string  `json:"warnings,omitempty"`
 	Serving  *Serving  `json:"serving,omitempty"` // of a replica
 }
+
+// Question is what a task that an engine began without telling it what it is to run needs to ask for that, besides what shows whose task it is.
+type Question struct {
+	Server string `json:"server"`
+	CA     string `json:"ca,omitempty"` // as PEM
+	Node   NodeID `json:"node"`
+	Task   TaskID `json:"task"`
+}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/trainyard/trainyard/internal/agentlink"
 	"github.com/trainyard/trainyard/internal/taskrun"
 )
 
@@ -15,8 +16,15 @@ func main() {
 	flags := flag.NewFlagSet("trainyard-task task", flag.ExitOnError)
 	var f taskrun.Options
 	f.Flags(flags)
-	if len(os.Args) < 2 || os.Args[1] != "task" {
-		fmt.Fprintln(os.Stderr, "Error: this program knows only \"task\", which engines start; people use trainyard")
+	switch {
+	case len(os.Args) > 1 && os.Args[1] == "ask":
+		err := agentlink.Ask(context.Background(), os.Args[2:])
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "Error:", err)
+		}
+		os.Exit(agentlink.AskStatus(err))
+	case len(os.Args) < 2 || os.Args[1] != "task":
+		fmt.Fprintln(os.Stderr, "Error: this program knows only \"task\" and \"ask\", which engines start; people use trainyard")
 		os.Exit(2)
 	}
 	_ = flags.Parse(os.Args[2:]) // or it has left

@@ -117,7 +117,7 @@ func hostEngine(ctx context.Context, cfg *serverConfig, will *control.Control, h
 		return err
 	}
 	url, trust := reachable(cfg.addr, h.Settings), ""
-	env := target.Env{Dir: filepath.Join(n.Dir, "tasks"), Group: n.Group, Log: n.Log, Program: program, Server: url}
+	env := target.Env{Dir: filepath.Join(n.Dir, "tasks"), Group: n.Group, Log: n.Log, Program: program, Server: url, Tells: true}
 	if strings.HasPrefix(url, "https:") {
 		trust = string(ca)
 		env.CA = filepath.Join(cfg.Dir, "tls", "ca.pem")
@@ -145,6 +145,7 @@ func hostEngine(ctx context.Context, cfg *serverConfig, will *control.Control, h
 		}
 		told = why
 	}
+	defer cfg.tellers.add(h.Node, driver)()
 	return runNode(ctx, n, driver)
 }
 

@@ -81,7 +81,8 @@ type serverConfig struct {
 
 	Gateway gatewayConfig // of the gateway inside
 
-	addr string // where it listens, once it does
+	addr    string  // where it listens, once it does
+	tellers tellers // of the nodes that it hosts
 }
 
 func newServerCommand() *cobra.Command {
@@ -197,7 +198,7 @@ func serve(ctx context.Context, cfg *serverConfig) error {
 	auth := whileItLives(id, will)
 	mux := http.NewServeMux()
 	mux.Handle("/agent/v1/gateway/", agentlink.GatewayHandler(agentlink.Config{Auth: id.Check, Log: cfg.Log}, control.Gateways{Control: will}))
-	mux.Handle("/agent/", agentlink.Handler(agentlink.Config{Server: will, Tunnels: will, Jobs: jobLink{will, id}, Auth: id.Check, Log: cfg.Log}))
+	mux.Handle("/agent/", agentlink.Handler(agentlink.Config{Server: will, Tunnels: will, Tellers: &cfg.tellers, Jobs: jobLink{will, id}, Auth: id.Check, Log: cfg.Log}))
 	blobs := blobrest.New(blobrest.Config{Blobs: bytes, Signer: signer, Allow: blobAllow(id, auth), Log: cfg.Log})
 	mux.Handle("/blob/", http.StripPrefix("/blob", blobs))
 	runs := history.New(history.Config{Runs: control.Runs{Control: will}, Signer: signer, Allow: historyAllow(id, auth), Log: cfg.Log,

@@ -271,6 +271,20 @@ func unplugKubernetes(t *testing.T) {
 	}
 	l.wait("the cluster keeps the program", func() bool { return kept() > 0 })
 	l.run(p, "hello", p.compute, "four")
+	l.wait("the pod of the last is to ask what to run", func() bool {
+		var all struct {
+			Items []struct {
+				Metadata struct{ Annotations map[string]string }
+			}
+		}
+		newCluster(t, file).do(t, http.MethodGet, "/apis/batch/v1/namespaces/"+namespace+"/jobs", nil, &all)
+		for _, one := range all.Items {
+			if a := one.Metadata.Annotations; a["trainyard.io/asks"] != "" && strings.Contains(a["trainyard.io/task-id"], "/four.") {
+				return true
+			}
+		}
+		return false
+	})
 	part("start", "kubelet")
 	for _, name := range []string{"one", "two", "three", "four"} {
 		l.until(name, trainyard.JobCompleted)
@@ -278,6 +292,12 @@ func unplugKubernetes(t *testing.T) {
 	l.cli("compute", "detach", "-n", p.compute, "--yes")
 	if n := kept(); n != 0 {
 		t.Errorf("the compute is detached, and %d pieces of the program are left", n)
+	}
+	if err := l.terminate(); err != nil {
+		t.Errorf("the server ends with %v", err)
+	}
+	if log := l.errout.String(); strings.Contains(log, "did not ask") {
+		t.Errorf("the pod was sent its task: %s", tailOf(log, 2000))
 	}
 }
 

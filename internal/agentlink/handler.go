@@ -45,6 +45,7 @@ type Config struct {
 	Server  Server
 	Jobs    Jobs                                       // nil: jobs' tokens are refused
 	Tunnels Tunnels                                    // nil: no connections to replicas are taken
+	Tellers Tellers                                    // nil: no task asks what it is to run
 	Auth    func(token string) (trainyard.User, error) // who a bearer token speaks for
 	Log     *slog.Logger                               // nil: silent
 }
@@ -72,6 +73,7 @@ func Handler(c Config) http.Handler {
 	h := handler{c}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /agent/v1/join", h.join)
+	mux.HandleFunc("POST /agent/v1/nodes/{node}/begin", h.begin)
 	mux.HandleFunc("GET /agent/v1/nodes/{node}/wanted", h.asNode(h.wanted))
 	mux.HandleFunc("POST /agent/v1/nodes/{node}/report", h.asNode(h.report))
 	mux.HandleFunc("GET /agent/v1/nodes/{node}/dials/{id}", h.asNode(h.dialled))

@@ -59,7 +59,7 @@ func openKube(ctx context.Context, binary string) (*contest, error) {
 	_, err = k8s.start(ctx, "first") // from now on the server has unpacked what it sends
 	c.ours = []entrant{
 		{k8s, "Kubernetes, attached", "Kubernetes making the pod; then Trainyard's program for tasks is sent into it, 9 MB, and stages the job there; a plain Job's pod has its account's token as a volume, for which the kubelet takes its time",
-			"the kubelet and the runtime, which use all cores to make pods; the job is sent into each through the API server, by a shell that is started in it; Trainyard's program for tasks is in a volume there, 9 MB, once the cluster keeps it; `true` is seen to have ended when its pod has, and a plain Job when Kubernetes has counted it"},
+			"the kubelet and the runtime, which use all cores to make pods; Trainyard's program for tasks is in a volume there, 9 MB, and asks the server for the job; `true` is seen to have ended when its pod has, and a plain Job when Kubernetes has counted it"},
 	}
 	return c, err
 }

@@ -99,7 +99,7 @@ func (o *ours) start(ctx context.Context, name string) (time.Duration, error) {
 	if err := o.submit(ctx, c, name, sayTime); err != nil {
 		return 0, err
 	}
-	if err := o.finished(ctx, c, name, lookEvery); err != nil {
+	if err := o.finished(ctx, c, name, lookRarely); err != nil {
 		return 0, err
 	}
 	run, err := c.Run(ctx, name)
@@ -120,6 +120,9 @@ const lookEvery = 20 * time.Millisecond
 // lookSeldom is the same for many jobs, which take seconds and the whole processor: each look takes a millisecond of it, that no engine's own
 // command needs.
 const lookSeldom = 3 * lookEvery
+
+// lookRarely is the same for one whose own words say when it started.
+const lookRarely = 10 * lookEvery
 
 func (o *ours) many(ctx context.Context, name string, n int) (time.Duration, error) {
 	at := time.Now()

@@ -16,6 +16,7 @@ package target
 
 import (
 	"context"
+	"encoding/json"
 	"io"
 	"log/slog"
 	"net"
@@ -94,6 +95,13 @@ type ImageChecker interface {
 	CheckImage(ctx context.Context, image string) (trainyard.ImageWord, error)
 }
 
+// Teller is a Driver whose engine begins places for a task, such as pods, that ask what they are to run.
+type Teller interface {
+	// Tell answers a place that shows its ticket: with the task as JSON, once it is written down that it begins there. trainyard.CodeBusy:
+	// ask again; CodeForbidden: nothing begins there by asking.
+	Tell(ctx context.Context, id trainyard.TaskID, ticket string) (json.RawMessage, error)
+}
+
 // Leaver is a Driver that keeps something in its engine for all tasks.
 type Leaver interface {
 	// Leave takes it away, when the node has been let go of and has no tasks. Close follows.
@@ -132,6 +140,7 @@ type Env struct {
 	Log   *slog.Logger
 
 	Program string // path of the program that SelfStaged kinds start; those for other processors are beside it, as trainyard-linux-ARCH
+	Tells   bool   // places may ask the server what they are to run: Teller
 	Server  string // URL at which what Program runs reaches the server
 	CA      string // file with the certificate authority of that URL; empty for plain HTTP
 }

@@ -45,7 +45,7 @@ func (d *tender) remake(ctx context.Context, s *sight) error {
 	if err != nil {
 		return err
 	}
-	p.disk = true
+	p.kept, p.ask, p.disk = nil, false, true
 	d.env.Log.Info("the task's pods can write nothing, and get a volume", "task", d.task.id)
 	if d.log != nil {
 		d.log.stop()

@@ -204,7 +204,7 @@ func TestAnImageThatHoldsAProgramAndATaskIsSentItsOwn(t *testing.T) {
 	write("bin/trainyard", strings.ReplaceAll(say, "PROGRAM", "the old program"))
 	write("bin/sent-ty-other", "")
 	write("task/task.json", "the old task\n")
-	pod := exec.CommandContext(t.Context(), "/bin/sh", "-c", inFolder(dir, bootstrap), "trainyard", "0", "", "ty-this")
+	pod := exec.CommandContext(t.Context(), "/bin/sh", "-c", inFolder(dir, bootstrap), "trainyard", "0", "", "ty-this", "", "")
 	said, err := pod.StdoutPipe()
 	if err == nil {
 		err = pod.Start()

@@ -1,5 +1,6 @@
 # The first process of a task's pod: waits until the program has been sent, and becomes it.
-# $1 is the rank of index 0, $2 the hosts of all ranks, $3 the task's name in the cluster; what follows goes to the program.
+# $1 is the rank of index 0, $2 the hosts of all ranks, $3 the task's name in the cluster. $4 is what the program's pieces in a volume are called,
+# the size of all, how many there are, and for what machines they are, and $5 what to ask with it, or both are nothing. What follows goes to the program.
 trap 'exit 143' TERM INT
 trap : USR1 # sent when the program is there
 base=/trainyard
@@ -7,6 +8,28 @@ base=/trainyard
 program=$base/bin/trainyard
 mark=$base/bin/sent-$3 # the image may hold a program of its own
 heard=$base/bin/read-$3
+ask() { # with the program, if that is there already; 3: it was told, and cannot begin
+	machine=$(uname -m)
+	name=$1 size=$2 count=$3
+	shift 3
+	case " $* " in *" $machine "*) ;; *) return 1 ;; esac
+	set -- /trainyard/program/"$name".*
+	[ $# -eq "$count" ] && cat "$@" >$program.asks && [ "$(wc -c <$program.asks)" -eq "$size" ] && chmod 755 $program.asks || return 1
+	for dir in /dev/shm/trainyard $base/task; do
+		(umask 077 && mkdir -p $dir && [ -w $dir ]) && break
+	done
+	$program.asks ask "$question" /trainyard/program/ticket $dir/task.json "$mark" || return
+	[ -e "$mark" ] || { mv $program.asks $program && : >"$mark"; } || return 3
+}
+question=$5
+if [ -n "$question" ]; then
+	ask $4 &
+	wait $!
+	if [ $? -eq 3 ]; then
+		echo "the task cannot be written down in the pod" | tee /dev/termination-log
+		exit 75
+	fi
+fi 2>/dev/null
 tries=0
 while [ ! -e "$mark" ]; do
 	tries=$((tries + 1))
@@ -23,7 +46,7 @@ rank=$(($1 + ${JOB_COMPLETION_INDEX:-0})) hosts=$2
 for task in /dev/shm/trainyard $base/task /trainyard/task; do # what was sent goes before what the image may hold
 	if [ -r $task/task.json ]; then break; fi
 done
-shift 3
+shift 5
 export TRAINYARD_WORK_DIR=$base/work TRAINYARD_GRACE_FILE=$base/bin/grace TRAINYARD_READ_FILE=$heard
 exec "$program" task --pod-log --file $task/task.json --result /dev/termination-log --rank "$rank" --hosts "$hosts" \
 	--dir $base/work/task --cache $base/work/cache "$@"

@@ -86,6 +86,7 @@ type plan struct {
 	arches []string // of nodes that pods may run on; none for any
 	kept   *stock   // what its pods find the program in; nil: it is sent
 	order  []byte   // the task as JSON
+	ask    bool     // its pods ask what they are to run
 	disk   bool     // a volume for what the pod writes
 	made   *job     // an earlier start made it; nil: none did
 }
@@ -127,6 +128,7 @@ func (d *Driver) newPlan(t trainyard.Task) (*plan, error) {
 			"the job's environment has no image, and the compute has no default one; name an image in either")}
 	}
 	p.arches, p.kept = d.program.arches(), d.keptFor(p)
+	p.ask = d.mayAsk(p)
 	d.mu.Lock()
 	p.disk = d.rigid
 	d.mu.Unlock()
@@ -171,6 +173,9 @@ func (p *plan) service() object {
 // job is the Job. The server tries again, Kubernetes never does.
 func (p *plan) job() object {
 	about := object{idAnnotation: string(p.task.ID), ranksAnnotation: strconv.Itoa(p.ranks())}
+	if p.asks() {
+		about[asksAnnotation] = "true"
+	}
 	more := object{}
 	for k, v := range p.cfg.Annotations {
 		about[k], more[k] = v, v
@@ -204,7 +209,7 @@ func (p *plan) pod() object {
 		"volumes":                       volumes,
 		"containers": []object{{
 			"name": containerName, "image": p.image, "resources": p.resources(), "volumeMounts": mounts,
-			"command":                []string{"/bin/sh", "-c", bootstrap, "trainyard", strconv.Itoa(p.task.Lo), p.hosts(), p.name},
+			"command":                []string{"/bin/sh", "-c", bootstrap, "trainyard", strconv.Itoa(p.task.Lo), p.hosts(), p.name, p.looksFor(), p.question()},
 			"terminationMessagePath": resultFile, "terminationMessagePolicy": "File",
 		}},
 	}
@@ -261,7 +266,7 @@ func (p *plan) volumes() (volumes, mounts []object) {
 		add("shm", "/dev/shm", false, object{"emptyDir": object{"medium": "Memory", "sizeLimit": shmQuantity(p.task.ShmSize)}})
 	}
 	if p.kept != nil {
-		add("kept", keptDir, true, p.kept.volume())
+		add("kept", keptDir, true, p.keptVolume())
 	}
 	if p.cfg.shared != "" {
 		add("shared", p.cfg.shared, false, object{"hostPath": object{"path": p.cfg.shared}})

@@ -20,7 +20,7 @@ func memoryTask(d *Driver, n int) *task {
 func TestWhatHasEndedIsClearedAwayWhenOthersHaveBegun(t *testing.T) {
 	for name, c := range map[string]struct {
 		ago      time.Duration // since its end
-		starting int           // tasks whose pods are being started
+		starting int           // tasks that are on their way
 		begin    time.Duration // when one of them has begun
 		phase    string        // of the pod of that which has ended
 		answer   string        // to its Job's deletion
@@ -33,8 +33,11 @@ func TestWhatHasEndedIsClearedAwayWhenOthersHaveBegun(t *testing.T) {
 		"many begin, and go on to":        {0, crowd, time.Hour, "Succeeded", `{"kind":"Status"}`, longestLeft, []string{"DELETE j0"}},
 		"many begin, long after its end":  {8 * time.Second, crowd, time.Hour, "Succeeded", `{"kind":"Status"}`, longestLeft - 8*time.Second, []string{"DELETE j0"}},
 		"its Job takes a moment to go":    {0, 0, 0, "Succeeded", `{"kind":"Job"}`, 0, []string{"DELETE j0", "GET j0"}},
+		"many wait for room":              {0, -crowd, time.Hour, "Succeeded", `{"kind":"Status"}`, 0, []string{"DELETE j0"}},
 		"another pod may take its place":  {0, 0, 0, "Failed", `{"kind":"Status"}`, 0, []string{"GET pods", "DELETE j0"}},
 		"its pod is not known to be over": {0, 0, 0, "Running", `{"kind":"Status"}`, 0, []string{"GET pods", "DELETE j0"}},
+		"its node is not done with it":    {0, 0, time.Second, "Terminated", `{"kind":"Status"}`, time.Second, []string{"DELETE j0"}},
+		"its node takes long about it":    {0, 0, time.Hour, "Terminated", `{"kind":"Status"}`, longestDone, []string{"GET pods", "DELETE j0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -57,12 +60,18 @@ func TestWhatHasEndedIsClearedAwayWhenOthersHaveBegun(t *testing.T) {
 				d.removed = map[string]bool{}
 				over := memoryTask(d, 0)
 				over.end = &ending{Ended: time.Now().Add(-c.ago)}
-				over.pods["p"] = &podSeen{pod: podJSON(t, "p", `{"phase":"`+c.phase+`"}`)}
+				status := `{"phase":"` + c.phase + `"}`
+				if c.phase == "Terminated" {
+					status = `{"phase":"Running","containerStatuses":[{"name":"` + containerName + `","state":{"terminated":{"exitCode":0}}}]}`
+				}
+				over.pods["p"] = &podSeen{pod: podJSON(t, "p", status)}
 				var others []*task
-				for n := range c.starting {
+				for n := range max(c.starting, -c.starting) {
 					k := memoryTask(d, n+1)
 					p := podJSON(t, "p", `{"phase":"Pending"}`)
-					p.Spec.Node = "node"
+					if c.starting < 0 {
+						p = podJSON(t, "p", `{"phase":"Pending","conditions":[{"type":"PodScheduled","status":"False","reason":"Unschedulable"}]}`)
+					}
 					k.pods["p"] = &podSeen{pod: p}
 					others = append(others, k)
 				}
@@ -71,7 +80,10 @@ func TestWhatHasEndedIsClearedAwayWhenOthersHaveBegun(t *testing.T) {
 						<-time.After(c.begin)
 						d.mu.Lock()
 						defer d.mu.Unlock()
-						others[0].rec.Begun["uid-p"] = true
+						for _, k := range others {
+							k.rec.Begun["uid-p"] = true
+						}
+						over.pods["p"] = &podSeen{pod: podJSON(t, "p", `{"phase":"Succeeded"}`)}
 					}()
 				}
 				from := time.Now()

@@ -33,6 +33,7 @@ type Driver struct {
 
 	guessing chan struct{} // room for those who try whether a pod runs
 	kept     keep          // the program in the cluster
+	keys     keys          // of the cluster's tokens
 	line     line          // what Kueue says
 	warnings warnings      // what the cluster's events say
 
@@ -41,6 +42,7 @@ type Driver struct {
 	tasks   map[string]*task           // by the name of their objects
 	strays  map[string]map[string]*pod // pods by UID of their Job and name, whose Job has not been seen
 	pace    time.Duration              // from when a node took the last pod on to when the program could be sent
+	unheard time.Time                  // when a pod that was to ask did not
 	rigid   bool                       // a pod could write nothing: from now on they have a volume
 	removed map[string]bool            // UIDs of Jobs that were removed, of which late news may come
 }
@@ -79,6 +81,7 @@ type podSeen struct {
 	pod  *pod
 	gone bool
 	lost bool
+	ran  time.Time // when its container was first seen to run
 }
 
 const (
@@ -221,7 +224,8 @@ func (d *Driver) sight(t *task) *sight {
 	s := &sight{main: t.rec.Main, answered: t.rec.Answered, name: t.name, ranks: t.rec.Ranks, queue: d.cfg.Queue, asked: t.rec.Stop != nil, grace: d.cfg.pullGrace(),
 		job: t.job, jobGone: t.jobGone, suspended: t.taken, retreat: t.retreat, settled: time.Since(t.news) > settling && d.watched.fresh(0) == nil}
 	for _, p := range t.pods {
-		s.pods = append(s.pods, podSight{pod: p.pod, gone: p.gone, lost: p.lost, begun: t.rec.Begun[p.pod.Meta.UID], serves: t.rec.Main != ""})
+		s.pods = append(s.pods, podSight{pod: p.pod, gone: p.gone, lost: p.lost, begun: t.rec.Begun[p.pod.Meta.UID], serves: t.rec.Main != "",
+			asks: t.job != nil && t.job.asks() && (p.ran.IsZero() || time.Since(p.ran) < sendAfter)})
 	}
 	return s
 }

@@ -42,15 +42,18 @@ func (d *tender) learn(at time.Time) {
 	d.pace = took
 }
 
-// startingCrowd says whether nodes are at work on the pods of as many tasks as make a crowd.
-func (d *Driver) startingCrowd() bool {
+// crowdComes says whether as many tasks as make a crowd are on their way: all is there that they need, and they have not begun.
+func (d *Driver) crowdComes() bool {
 	return d.waits(crowd, func(t *task) bool {
+		if t.rec.UID == "" || t.job != nil && t.job.Spec.Suspend {
+			return false
+		}
 		for _, p := range t.pods {
-			if (&podSight{pod: p.pod}).starting() {
-				return true
+			if c := p.pod.condition("PodScheduled"); c != nil && c.Status == "False" { // there is no room for it
+				return false
 			}
 		}
-		return false
+		return true
 	})
 }
 

@@ -36,6 +36,7 @@ type podSight struct {
 	begun bool // the program was sent
 	lost  bool // it was to be gone, and its node is not there to say so
 
+	asks   bool // it may be asking what it is to run
 	serves bool // it is a replica's: its container is started again when it ends
 }
 
@@ -77,7 +78,9 @@ func judge(s *sight, now time.Time) verdict {
 		}
 		running++
 		if !p.begun {
-			waiting++
+			if !p.asks {
+				waiting++
+			}
 			continue
 		}
 		v.state = trainyard.TaskRunning
@@ -87,7 +90,7 @@ func judge(s *sight, now time.Time) verdict {
 	}
 	v.ready = running == s.ranks && waiting > 0 && !s.asked && s.job != nil && !s.jobGone && !s.job.Spec.Suspend && s.addressed()
 	v.early = s.ranks == 1 && running == 0 && !s.asked && s.job != nil && !s.jobGone && !s.job.Spec.Suspend &&
-		slices.ContainsFunc(s.pods, func(p podSight) bool { return p.starting() && !p.begun })
+		slices.ContainsFunc(s.pods, func(p podSight) bool { return p.starting() && !p.begun && !p.asks })
 	if v.state == trainyard.TaskStaging {
 		v.progress = s.waits(running)
 	}

@@ -19,7 +19,7 @@ import (
 
 // Sending the program into a pod is the work of API server, kubelet and runtime for megabytes, again for each. So of many tasks at once those
 // that come last have it in a volume, and so have all where sending takes long: the cluster keeps it in immutable ConfigMaps, which are as large
-// as Kubernetes has them and which a kubelet reads once for all pods of its node. Such pods wait as others do, and are sent the task alone. One
+// as Kubernetes has them and which a kubelet reads once for all pods of its node. Such pods ask for the task (asks.go), or wait as others do and are sent that alone. One
 // that does not find all pieces of what it is to run is sent the program, so that nothing depends on what becomes of the ConfigMaps.
 
 const (
@@ -50,7 +50,9 @@ type stock struct {
 	name   string // of its ConfigMaps, which have a number besides
 	sum    string // the beginning of its SHA-256: the name of the files in pods, which have a number besides
 	arch   string
+	size   int // in bytes
 	pieces int
+	alone  bool // all nodes have that processor
 }
 
 func (s *stock) piece(i int) string { return fmt.Sprintf("%s-%02d", s.name, i) }
@@ -59,21 +61,30 @@ func (s *stock) file(i int) string  { return fmt.Sprintf("%s.%02d", s.sum, i) }
 // has says whether a ConfigMap is one of its pieces.
 func (s *stock) has(name string) bool { return strings.HasPrefix(name, s.name+"-") }
 
-// volume has all pieces that are there.
-func (s *stock) volume() object {
+// sources of a volume with all pieces that are there.
+func (s *stock) sources() []object {
 	var parts []object
 	for i := range s.pieces {
 		parts = append(parts, object{"configMap": object{"name": s.piece(i), "optional": true}})
 	}
+	return parts
+}
+
+// keptVolume is what a pod finds in keptDir.
+func (p *plan) keptVolume() object {
+	parts := p.kept.sources()
+	if p.asks() {
+		parts = append(parts, p.ticket())
+	}
 	return object{"projected": object{"sources": parts, "defaultMode": 0o444}}
 }
 
-// words say to send.sh what it may find; of none they are "".
+// words say to scripts what they may find; of none they are "".
 func (s *stock) words() string {
 	if s == nil {
 		return ""
 	}
-	names := []string{s.sum, fmt.Sprint(s.pieces)}
+	names := []string{s.sum, fmt.Sprint(s.size), fmt.Sprint(s.pieces)}
 	for _, machine := range slices.Sorted(maps.Keys(machines)) {
 		if machines[machine] == s.arch {
 			names = append(names, machine)
@@ -130,6 +141,7 @@ func (d *Driver) lookAfterKept() {
 			pause = keptAgain
 		default:
 			k.stock = s
+			d.readKeys(ctx)
 		}
 		k.busy, k.next = nil, time.Now().Add(pause)
 		if err != nil && ctx.Err() == nil {
@@ -151,7 +163,7 @@ func (d *Driver) keepProgram(ctx context.Context) (*stock, error) {
 	if err != nil {
 		return nil, err
 	}
-	arch, err := d.api.mostArch(ctx)
+	arch, alone, err := d.api.mostArch(ctx)
 	if err != nil && !isForbidden(err) {
 		return nil, err
 	}
@@ -159,6 +171,7 @@ func (d *Driver) keepProgram(ctx context.Context) (*stock, error) {
 	if err != nil || s == nil {
 		return nil, err
 	}
+	s.alone = alone
 	if d.kept.ours == nil {
 		if err := readJSON(filepath.Join(d.env.Dir, keptFile), &d.kept.ours); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			d.env.Log.Warn("the ConfigMaps with the program are made anew", "err", err)
@@ -253,20 +266,21 @@ func (d *Driver) Leave(ctx context.Context) error {
 	return nil
 }
 
-// mostArch is the processor that most Linux nodes have; where there are none, or nobody may look at them, this computer's.
-func (c *client) mostArch(ctx context.Context) (string, error) {
+// mostArch is the processor that most Linux nodes have, and whether all do; where there are none, or nobody may look at them, this computer's.
+func (c *client) mostArch(ctx context.Context) (most string, alone bool, err error) {
 	all, err := c.metadata(ctx, nodes, "kubernetes.io/os=linux")
 	if err != nil {
-		return thisArch, fmt.Errorf("list nodes: %w", err)
+		return thisArch, false, fmt.Errorf("list nodes: %w", err)
 	}
-	most, have := thisArch, map[string]int{}
+	have := map[string]int{}
+	most = thisArch
 	for _, m := range all {
 		arch := m.Labels[archLabel]
 		if have[arch]++; have[arch] > have[most] {
 			most = arch
 		}
 	}
-	return most, nil
+	return most, len(have) == 1, nil
 }
 
 // metadata lists what objects of a kind are called and labelled, without what they hold.

@@ -5,8 +5,8 @@
 // A task is one Job of as many pods as it has ranks, and for a gang a headless Service, all of one name that follows from the task's ID, so
 // that a start that was interrupted goes on where it stopped. Pods wait for the program and the task, which are sent together; a gang's get
 // them when all of them have an address. Nothing of a task runs before that, which makes the sending, written down in Env.Dir, the moment
-// that a task begins. Of many tasks at once the last ones' pods have the program in ConfigMaps. Pods that may be started again by Kubernetes
-// find the task in a Secret instead.
+// that a task begins. Of many tasks at once the last ones' pods have the program in ConfigMaps, and ask for the task (Driver.Tell), which is
+// written down in the same way. Pods that may be started again by Kubernetes find the task in a Secret instead.
 //
 // What the driver knows comes from one list and watch of Jobs and one of pods. What cannot be had again is kept in Env.Dir, below
 // <TaskID.Dir()>: what is to be sent, and how the task ended and its log, since these go with the pod, and a pod may go at any time.

@@ -258,6 +258,7 @@ const (
 	idAnnotation    = "trainyard.io/task-id"
 	ranksAnnotation = "trainyard.io/ranks"
 	mainAnnotation  = "trainyard.io/main"                  // of a Deployment: the container that serves
+	asksAnnotation  = "trainyard.io/asks"                  // of a Job whose pods ask what they are to run
 	keptLabel       = "trainyard.io/program"               // of ConfigMaps with the program
 	archLabel       = "kubernetes.io/arch"                 // of nodes
 	ownerLabel      = "batch.kubernetes.io/controller-uid" // of pods, by the Job controller since 1.27: the Job's UID

@@ -80,7 +80,7 @@ func (p *program) stock(arch, group string) (*stock, []byte, error) {
 	}
 	all, whose := sha256.Sum256(data), sha256.Sum256([]byte(group))
 	sum := hex.EncodeToString(all[:8])
-	return &stock{name: fmt.Sprintf("ty-program-%s-%s-%x", arch, sum, whose[:6]), sum: sum, arch: arch, pieces: (len(data) + piece - 1) / piece}, data, nil
+	return &stock{name: fmt.Sprintf("ty-program-%s-%s-%x", arch, sum, whose[:6]), sum: sum, arch: arch, size: len(data), pieces: (len(data) + piece - 1) / piece}, data, nil
 }
 
 // open opens the program for a machine, packed if that is wanted. Close it.

@@ -129,7 +129,14 @@ func (d *Driver) seePod(p *pod, gone bool) {
 	if c := p.container(); t.rec.Main != "" && !t.rec.Answered && c != nil && c.Ready {
 		t.rec.Answered = true // written down with what comes next; the pod says it again after a restart
 	}
-	t.pods[p.Meta.Name] = &podSeen{pod: p, gone: gone}
+	seen := &podSeen{pod: p, gone: gone}
+	if before := t.pods[p.Meta.Name]; before != nil && before.pod.Meta.UID == p.Meta.UID {
+		seen.ran = before.ran
+	}
+	if c := p.container(); seen.ran.IsZero() && c != nil && c.State.Running != nil {
+		seen.ran = time.Now()
+	}
+	t.pods[p.Meta.Name] = seen
 	t.look()
 	d.signal()
 }

@@ -1,6 +1,6 @@
 # Takes the program and the task on standard input into the pod that it is run in. $1 is lines for /etc/hosts, for clusters without DNS, $2 the
-# task's name in the cluster, $3 "near" if what comes had better not be packed, $4 what the program's pieces in a volume are called, how many
-# there are, and for what machines they are, or nothing.
+# task's name in the cluster, $3 "near" if what comes had better not be packed, $4 what the program's pieces in a volume are called, the size of
+# all, how many there are, and for what machines they are, or nothing.
 # It says "nowhere" and why if nothing can be written, "have" if both were sent already, or else "need", the machine, what there is, "task" or
 # "nothing", and what can unpack, or "kept" where the pieces are there; then it reads a line with the number of bytes of the program, a line that
 # is the task, empty where that is there already, and the bytes, unless they are there: of a program that is not packed a multiple of 65,536.
@@ -15,8 +15,8 @@ if [ -e "$mark" ]; then
 fi
 machine=$(uname -m)
 pieces() {
-	name=$1 count=$2
-	shift 2
+	name=$1 count=$3
+	shift 3
 	case " $* " in *" $machine "*) ;; *) return 1 ;; esac
 	set -- /trainyard/program/"$name".*
 	[ $# -eq "$count" ] && [ -r "$1" ]

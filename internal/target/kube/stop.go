@@ -139,7 +139,8 @@ func (d *Driver) Remove(ctx context.Context, id trainyard.TaskID) error {
 	return nil
 }
 
-// giveWay lets tasks begin before one that has ended is cleared away, which is as much work for the cluster, unless they take long.
+// giveWay lets tasks begin before one that has ended is cleared away, which is as much work for the cluster, unless they take long. It also
+// lets a node say that it is done with the pod, which it does a moment after the end: what is deleted before is deleted twice.
 func (d *Driver) giveWay(ctx context.Context, t *task) {
 	d.mu.Lock()
 	end := t.end
@@ -151,7 +152,7 @@ func (d *Driver) giveWay(ctx context.Context, t *task) {
 	if end.Ended.Before(from) { // by the node's clock
 		from = end.Ended
 	}
-	for time.Since(from) < longestLeft && d.startingCrowd() {
+	for time.Since(from) < longestLeft && d.crowdComes() || time.Since(from) < longestDone && d.almostDone(t) {
 		select {
 		case <-ctx.Done():
 			return
@@ -159,6 +160,27 @@ func (d *Driver) giveWay(ctx context.Context, t *task) {
 		}
 	}
 }
+
+// almostDone says whether all pods of a task have ended, and some are still in their nodes' hands.
+func (d *Driver) almostDone(t *task) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	almost := false
+	for _, p := range t.pods {
+		c := p.pod.container()
+		switch {
+		case p.gone || p.pod.Status.Phase == "Succeeded" || p.pod.Status.Phase == "Failed":
+		case c != nil && c.State.Terminated != nil && p.pod.Meta.Deleted == nil && !p.lost:
+			almost = true
+		default:
+			return false
+		}
+	}
+	return almost && t.rec.Main == ""
+}
+
+// longestDone is how long after its end it is waited for that.
+const longestDone = 3 * time.Second
 
 // longestLeft is how long after its end what is left of a task stays for other tasks' sake.
 const longestLeft = 10 * time.Second

@@ -175,6 +175,7 @@ func (d *tender) begin(ctx context.Context, s *sight, guess bool) *ending {
 	defer cancel()
 	d.mu.Lock()
 	wanted := t.rec.Stop == nil && t.end == nil && !t.removing
+	s = d.sight(t) // one that asks may have been told meanwhile
 	t.sending = cancel
 	d.mu.Unlock()
 	if !wanted {
@@ -230,6 +231,11 @@ func (d *tender) beginPods(ctx context.Context, s *sight, guess bool) error {
 		}
 	}
 	wg.Wait()
+	for i, p := range alive {
+		if !p.begun && errs[i] == nil && s.job != nil && s.job.asks() {
+			d.notHeard(p.Meta.Name)
+		}
+	}
 	return joinSent(errs)
 }
 

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/agentlink"
 	"github.com/trainyard/trainyard/internal/target/kube/podlog"
 )
 
@@ -31,6 +32,9 @@ func main() {
 	flags.Bool("fresh", false, "")
 	flags.Bool("pod-log", true, "")
 	model := flags.String("model", "", "")
+	if len(os.Args) > 1 && os.Args[1] == "ask" {
+		os.Exit(agentlink.AskStatus(agentlink.Ask(context.Background(), os.Args[2:])))
+	}
 	if len(os.Args) < 2 || os.Args[1] != "task" || flags.Parse(os.Args[2:]) != nil {
 		fail(fmt.Errorf("called as %q", os.Args))
 	}
