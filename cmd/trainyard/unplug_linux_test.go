@@ -265,13 +265,8 @@ func unplugKubernetes(t *testing.T) {
 	if n := kept(); n != 0 {
 		t.Errorf("for one job at a time the cluster keeps %d pieces of the program", n)
 	}
-	part("stop", "kubelet") // until there is a crowd
-	for _, name := range []string{"one", "two", "three"} {
-		l.run(p, "hello", p.compute, name)
-	}
-	l.wait("the cluster keeps the program", func() bool { return kept() > 0 })
-	l.run(p, "hello", p.compute, "four")
-	l.wait("the pod of the last is to ask what to run", func() bool {
+	// asks says whether the pod of a job is to ask what to run, once its Job is there.
+	asks := func(name string) (asks, there bool) {
 		var all struct {
 			Items []struct {
 				Metadata struct{ Annotations map[string]string }
@@ -279,14 +274,28 @@ func unplugKubernetes(t *testing.T) {
 		}
 		newCluster(t, file).do(t, http.MethodGet, "/apis/batch/v1/namespaces/"+namespace+"/jobs", nil, &all)
 		for _, one := range all.Items {
-			if a := one.Metadata.Annotations; a["trainyard.io/asks"] != "" && strings.Contains(a["trainyard.io/task-id"], "/four.") {
-				return true
+			if a := one.Metadata.Annotations; strings.Contains(a["trainyard.io/task-id"], "/"+name+".") {
+				return a["trainyard.io/asks"] != "", true
 			}
 		}
-		return false
-	})
+		return false, false
+	}
+	part("stop", "kubelet") // until there is a crowd
+	var names []string
+	for asked := false; !asked && len(names) < 20; { // the first are sent the program while the cluster does not keep it
+		name := fmt.Sprintf("crowd-%d", len(names))
+		names = append(names, name)
+		l.run(p, "hello", p.compute, name)
+		l.wait(name+" has its Job", func() (there bool) { asked, there = asks(name); return there })
+		if len(names) >= 3 {
+			<-time.After(time.Second) // it is being made
+		}
+	}
+	if n := kept(); n == 0 || len(names) == 20 {
+		t.Errorf("for %d jobs at once the cluster keeps %d pieces of the program", len(names), n)
+	}
 	part("start", "kubelet")
-	for _, name := range []string{"one", "two", "three", "four"} {
+	for _, name := range names {
 		l.until(name, trainyard.JobCompleted)
 	}
 	l.cli("compute", "detach", "-n", p.compute, "--yes")
