@@ -305,7 +305,7 @@ func unplugKubernetes(t *testing.T) {
 	if err := l.terminate(); err != nil {
 		t.Errorf("the server ends with %v", err)
 	}
-	if log := l.errout.String(); strings.Contains(log, "did not ask") {
+	if log := l.errout.String(); strings.Contains(log, "was to ask") {
 		t.Errorf("the pod was sent its task: %s", tailOf(log, 2000))
 	}
 }

@@ -50,11 +50,11 @@ func AskStatus(err error) int {
 }
 
 // Ask asks what a task is to run, and writes that to a file, whole or not at all. args are a trainyard.Question as JSON, the file with the ticket,
-// the file to write, and one that is there once the task was told otherwise, which ends the asking. A server that cannot be reached, or cannot
-// say yet, is asked again for an hour; one that refuses is not.
+// one that is there once the task was told otherwise, which ends the asking, and the files to write, the first that can be. It is asked again for
+// an hour, whatever comes in between, since an answer may have been lost after which nobody else is told; only the server itself can refuse.
 func Ask(ctx context.Context, args []string) error {
-	if len(args) != 4 {
-		return trainyard.Invalid("ask wants a question, and the files of the ticket, of the task, and of the mark that it was told")
+	if len(args) < 4 {
+		return trainyard.Invalid("ask wants a question, and the files of the ticket, of the mark that it was told, and of the task")
 	}
 	var q trainyard.Question
 	if err := json.Unmarshal([]byte(args[0]), &q); err != nil {
@@ -65,15 +65,12 @@ func Ask(ctx context.Context, args []string) error {
 	for pause := 25 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		order, err := askOnce(ctx, q, args[1])
 		if err == nil {
-			if err := errors.Join(os.WriteFile(args[2]+".part", order, 0o600), os.Rename(args[2]+".part", args[2])); err != nil {
-				return fmt.Errorf("%w: %w", errTold, err)
-			}
-			return nil
+			return writeFirst(args[3:], order)
 		}
-		if trainyard.CodeOf(err) != trainyard.CodeBusy {
+		if trainyard.CodeOf(err) == trainyard.CodeForbidden {
 			return err
 		}
-		if _, there := os.Stat(args[3]); !errors.Is(there, fs.ErrNotExist) {
+		if _, there := os.Stat(args[2]); !errors.Is(there, fs.ErrNotExist) {
 			return errors.New("the task was told otherwise")
 		}
 		select {
@@ -82,6 +79,23 @@ func Ask(ctx context.Context, args []string) error {
 		case <-time.After(pause):
 		}
 	}
+}
+
+// writeFirst writes the first of some files that can be written.
+func writeFirst(paths []string, data []byte) error {
+	all := []error{errTold}
+	for _, path := range paths {
+		err := os.WriteFile(path+".part", data, 0o600)
+		if err == nil {
+			err = os.Rename(path+".part", path)
+		}
+		if err == nil {
+			return nil
+		}
+		all = append(all, err)
+		_ = os.Remove(path + ".part") // it may not be there
+	}
+	return errors.Join(all...)
 }
 
 // askOnce asks with the ticket as it is now.

@@ -44,15 +44,16 @@ func TestAsk(t *testing.T) {
 		status  int
 		says    string
 	}{
-		"told at once":        {answers: tellers{nil}},
-		"told later":          {answers: tellers{busy, busy, nil}},
-		"refused":             {answers: tellers{busy, no, nil}, status: 1, says: "not you"},
-		"with another ticket": {answers: tellers{nil}, ticket: "another", status: 1, says: "another"},
-		"without a ticket":    {answers: tellers{nil}, ticket: "-", status: 1, says: "read the ticket"},
-		"told otherwise":      {answers: tellers{busy}, marked: true, status: 1, says: "told otherwise"},
-		"nobody tells":        {status: 1, says: "no task asks here"},
-		"nobody is there":     {away: true, marked: true, status: 1, says: "told otherwise"},
-		"nowhere to write it": {answers: tellers{nil}, file: "no/folder/task.json", status: 3, says: "cannot be written down"},
+		"told at once":         {answers: tellers{nil}},
+		"told later":           {answers: tellers{busy, busy, nil}},
+		"told in spite of all": {answers: tellers{trainyard.Errorf(trainyard.CodeInternal, "oh"), errors.New("no"), nil}},
+		"refused":              {answers: tellers{busy, no, nil}, status: 1, says: "not you"},
+		"with another ticket":  {answers: tellers{nil}, ticket: "another", marked: true, status: 1, says: "told otherwise"},
+		"without a ticket":     {answers: tellers{nil}, ticket: "-", marked: true, status: 1, says: "told otherwise"},
+		"told otherwise":       {answers: tellers{busy}, marked: true, status: 1, says: "told otherwise"},
+		"nobody tells":         {status: 1, says: "no task asks here"},
+		"nobody is there":      {away: true, marked: true, status: 1, says: "told otherwise"},
+		"nowhere to write it":  {answers: tellers{nil}, file: "no/folder/task.json", status: 3, says: "cannot be written down"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -85,7 +86,7 @@ func TestAsk(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			file := path(cmp.Or(c.file, "task.json"))
-			err = agentlink.Ask(ctx, []string{string(q), path("ticket"), file, path("mark")})
+			err = agentlink.Ask(ctx, []string{string(q), path("ticket"), path("mark"), path("no/folder"), file})
 			if got := agentlink.AskStatus(err); got != c.status || err != nil && !strings.Contains(err.Error(), c.says) {
 				t.Fatalf("it ends with %d (%v), want %d and %q", got, err, c.status, c.says)
 			}
@@ -100,7 +101,7 @@ func TestAsk(t *testing.T) {
 			}
 		})
 	}
-	for _, args := range [][]string{nil, {"{", "a", "b", "c"}} {
+	for _, args := range [][]string{nil, {"{", "a", "b", "c"}, {"{}", "a", "b"}} {
 		if err := agentlink.Ask(t.Context(), args); agentlink.AskStatus(err) != 1 {
 			t.Errorf("%q: %v", args, err)
 		}

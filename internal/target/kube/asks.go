@@ -26,7 +26,9 @@ const (
 	ticketFile = "ticket"         // in keptDir
 	ticketTime = time.Hour        // that the kubelet has a token made for; it has it made anew before that is over
 	sendAfter  = 10 * time.Second // how long after it was seen to run one that asks is sent its task all the same
-	noAsking   = time.Hour        // after that had to be done
+
+	manyUnheard = 3         // pods in a row of which that had to be done before others are not left to ask
+	noAsking    = time.Hour // for how long
 )
 
 // mayAsk says whether the pods of a new task may be left to ask. A gang's are told when all are there, with each other's addresses, and those
@@ -35,7 +37,7 @@ func (d *Driver) mayAsk(p *plan) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.env.Tells && p.kept != nil && (p.kept.alone || p.shape.NodeSelector[archLabel] == p.kept.arch) && !p.gang() && p.task.Server != "" &&
-		d.keys.there() && time.Now().After(d.unheard.Add(noAsking))
+		d.keys.there() && (d.unheard < manyUnheard || time.Now().After(d.deaf.Add(noAsking)))
 }
 
 // asks says whether the task's pods ask what they are to run.
@@ -80,23 +82,26 @@ func (d *Driver) Tell(ctx context.Context, id trainyard.TaskID, ticket string) (
 	}
 	who, err := d.keys.holder(ctx, d.api, ticket, audience(t.name))
 	if err != nil {
+		d.env.Log.Debug("who asks for a task is not told it", "task", id, "err", err)
 		return nil, err
 	}
 	t.op.Lock()
 	defer t.op.Unlock()
 	d.mu.Lock()
 	s := d.sight(t)
-	over := t.rec.Stop != nil || t.end != nil || t.removing || d.closed || d.tasks[t.name] != t
-	made := t.rec.UID != ""
+	over := t.rec.Stop != nil || t.end != nil || t.removing || d.tasks[t.name] != t || judge(s, time.Now()).end != nil
+	begun, another := t.rec.Begun[who], len(t.rec.Begun) > 0 && !t.rec.Begun[who]
+	made, closed := t.rec.UID != "", d.closed
 	d.mu.Unlock()
 	i := slices.IndexFunc(s.pods, func(p podSight) bool { return p.Meta.UID == who })
-	other := slices.ContainsFunc(s.pods, func(p podSight) bool { return p.Meta.UID != who && p.begun && !p.ended() })
 	switch {
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
-	case over, other, i >= 0 && s.pods[i].ended():
+	case closed: // it is opened again at once
+		return nil, trainyard.Errorf(trainyard.CodeBusy, "the compute is being set up otherwise")
+	case over, another, i >= 0 && s.pods[i].ended():
 		return nil, no
-	case !made, i < 0, s.job == nil, s.jobGone, s.job.Spec.Suspend: // the news of it are on their way
+	case !made, i < 0, s.job == nil, s.jobGone, s.job.Spec.Suspend, s.pods[i].Meta.Deleted != nil && !begun: // the news of it are on their way
 		return nil, trainyard.Errorf(trainyard.CodeBusy, "the pod may not begin yet")
 	case !s.job.asks():
 		return nil, no
@@ -105,13 +110,16 @@ func (d *Driver) Tell(ctx context.Context, id trainyard.TaskID, ticket string) (
 	if err != nil {
 		return nil, fmt.Errorf("read what is to be sent: %w", err)
 	}
-	if !s.pods[i].begun {
+	if !begun {
 		if err := d.save(t, func(r *record) { r.Begun[who] = true }); err != nil {
 			d.mu.Lock()
 			delete(t.rec.Begun, who)
 			d.mu.Unlock()
 			return nil, trainyard.Errorf(trainyard.CodeBusy, "%v", err)
 		}
+		d.mu.Lock()
+		d.unheard = 0
+		d.mu.Unlock()
 		d.env.Log.Debug("a pod was told its task", "task", t.id, "pod", s.pods[i].Meta.Name)
 		t.look()
 		d.signal()
@@ -119,14 +127,18 @@ func (d *Driver) Tell(ctx context.Context, id trainyard.TaskID, ticket string) (
 	return order, nil
 }
 
-// notHeard notes that a pod which was to ask had to be sent its task: the next ones are sent theirs at once.
+// notHeard notes that a pod which was to ask had to be sent its task. After some the next ones are sent theirs at once.
 func (d *Driver) notHeard(name string) {
 	d.mu.Lock()
-	first := time.Now().After(d.unheard.Add(noAsking))
-	d.unheard = time.Now()
+	d.unheard++
+	many := d.unheard == manyUnheard
+	if d.unheard >= manyUnheard {
+		d.deaf = time.Now()
+	}
 	d.mu.Unlock()
-	if first {
-		d.env.Log.Warn("a pod did not ask what it is to run within "+sendAfter.String()+", and was sent it; jobs begin faster where pods reach the server",
+	d.env.Log.Info("a pod that was to ask was sent its task", "pod", name)
+	if many {
+		d.env.Log.Warn("pods were not told what to run within "+sendAfter.String()+" of their start, and were sent it; jobs begin faster where pods reach the server",
 			"pod", name, "server", cmp.Or(d.cfg.ServerURL, d.env.Server))
 	}
 }
@@ -175,6 +187,7 @@ var algorithms = []jose.SignatureAlgorithm{jose.RS256, jose.RS384, jose.RS512, j
 // holder is the UID of the pod that a token is of. Keys may be new: they are read again, once a minute at most.
 func (k *keys) holder(ctx context.Context, api *client, token, audience string) (string, error) {
 	no := trainyard.Errorf(trainyard.CodeForbidden, "the ticket is not one of the task's pods")
+	later := trainyard.Errorf(trainyard.CodeBusy, "the keys of the cluster's tokens are not known yet")
 	parsed, err := jwt.ParseSigned(token, algorithms)
 	if err != nil {
 		return "", no
@@ -199,15 +212,21 @@ func (k *keys) holder(ctx context.Context, api *client, token, audience string) 
 		if err == nil {
 			break
 		}
-		if !errors.Is(err, jose.ErrJWKSKidNotFound) || again || !stale {
+		switch {
+		case !errors.Is(err, jose.ErrJWKSKidNotFound), again:
 			return "", no
+		case !stale:
+			return "", later
 		}
 		if err := k.read(ctx, api); err != nil {
-			return "", trainyard.Errorf(trainyard.CodeBusy, "the keys of the cluster's tokens cannot be read: %v", err)
+			return "", later
 		}
 	}
 	err = std.ValidateWithLeeway(jwt.Expected{AnyAudience: jwt.Audience{audience}, Time: time.Now()}, time.Minute)
-	if err != nil || more.Kubernetes.Namespace != api.namespace || more.Kubernetes.Pod.UID == "" {
+	if err != nil {
+		return "", trainyard.Errorf(trainyard.CodeForbidden, "the ticket: %v", err)
+	}
+	if more.Kubernetes.Namespace != api.namespace || more.Kubernetes.Pod.UID == "" {
 		return "", no
 	}
 	return more.Kubernetes.Pod.UID, nil

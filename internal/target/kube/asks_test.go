@@ -14,9 +14,12 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
+	"io/fs"
 	"math/big"
 	"net"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
@@ -24,6 +27,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
@@ -56,7 +60,7 @@ func TestWhoIsToldItsTask(t *testing.T) {
 		"with one that is no pod's":      {nil, func(k *ticket) { k.pod = "" }, trainyard.CodeForbidden},
 		"with an old one":                {nil, func(k *ticket) { k.until = time.Now().Add(-2 * time.Minute) }, trainyard.CodeForbidden},
 		"with one of another cluster":    {nil, func(k *ticket) { k.key = other }, trainyard.CodeForbidden},
-		"with one by an unknown key":     {nil, func(k *ticket) { k.id = "other" }, trainyard.CodeForbidden},
+		"with one by an unknown key":     {nil, func(k *ticket) { k.id = "other" }, trainyard.CodeBusy},
 		"with one that nobody signed":    {nil, func(k *ticket) { k.text = "eyJhbGciOiJub25lIn0.e30." }, trainyard.CodeForbidden},
 		"without one":                    {nil, func(k *ticket) { k.text = " " }, trainyard.CodeForbidden},
 		"a pod that was not heard of":    {nil, func(k *ticket) { k.pod = "uid-q" }, trainyard.CodeBusy},
@@ -78,6 +82,18 @@ func TestWhoIsToldItsTask(t *testing.T) {
 			k.pods["q"] = &podSeen{pod: podJSON(t, "q", runningJSON)}
 			k.rec.Begun["uid-q"] = true
 		}, nil, trainyard.CodeForbidden},
+		"after another pod of it had begun": {func(_ *Driver, k *task) { k.rec.Begun["uid-q"] = true }, nil, trainyard.CodeForbidden},
+		"when its end is not written down yet": {func(_ *Driver, k *task) {
+			k.rec.Begun["uid-p"] = true
+			k.pods["p"] = &podSeen{pod: podJSON(t, "p", `{"phase":"Failed","containerStatuses":[{"name":"task","state":{"terminated":{"exitCode":1}}}]}`)}
+		}, nil, trainyard.CodeForbidden},
+		"a pod that is to be gone": {func(_ *Driver, k *task) { now := t0; k.pods["p"].pod.Meta.Deleted = &now }, nil, trainyard.CodeBusy},
+		"one that has begun and is to be gone": {func(_ *Driver, k *task) {
+			now := t0
+			k.rec.Begun["uid-p"], k.pods["p"].pod.Meta.Deleted = true, &now
+		}, nil, ""},
+		"while the compute is set up anew": {func(d *Driver, _ *task) { d.closed = true }, nil, trainyard.CodeBusy},
+		"before the keys are known":        {func(d *Driver, _ *task) { d.keys.all = nil }, nil, trainyard.CodeBusy},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newMemoryDriver(t, nil)
@@ -120,6 +136,101 @@ func TestWhoIsToldItsTask(t *testing.T) {
 	}
 }
 
+// A pod that runs and was not told is sent its task after a while, also one that was there before its task was known; after some that had to
+// be, others are.
+func TestAPodThatIsNotToldIsSentItsTask(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newMemoryDriver(t, nil)
+		k := memoryTask(d, 1)
+		k.job = &job{}
+		k.job.Meta.Annotations = map[string]string{asksAnnotation: "true"}
+		p := podJSON(t, "p", runningJSON)
+		p.Status.IP = "192.0.2.1"
+		d.strays = map[string]map[string]*pod{k.owner(): {"p": p}}
+		ready := func() bool {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			v := judge(d.sight(k), time.Now())
+			return v.ready || v.early
+		}
+		d.mu.Lock()
+		d.adopt(k)
+		d.mu.Unlock()
+		if ready() {
+			t.Error("it is sent its task while it asks")
+		}
+		<-time.After(sendAfter / 2)
+		d.mu.Lock()
+		k.pods["p"] = k.seen(p) // there is news
+		d.mu.Unlock()
+		<-time.After(sendAfter/2 - time.Millisecond)
+		if ready() {
+			t.Error("it is sent its task while it asks")
+		}
+		<-time.After(2 * time.Millisecond)
+		if !ready() {
+			t.Error("it is not sent its task")
+		}
+
+		d.env.Tells, d.keys.all = true, &jose.JSONWebKeySet{}
+		next := &plan{task: trainyard.Task{Server: "https://server"}, kept: &stock{alone: true}}
+		for n := range manyUnheard {
+			if !d.mayAsk(next) {
+				t.Errorf("after %d the next ones are not left to ask", n)
+			}
+			d.notHeard("p")
+		}
+		if d.mayAsk(next) {
+			t.Errorf("after %d the next ones are left to ask", manyUnheard)
+		}
+		<-time.After(noAsking + time.Second)
+		if !d.mayAsk(next) {
+			t.Error("they are never left to again")
+		}
+	})
+}
+
+// While the keys cannot be read, everything else goes on.
+func TestKeysThatDoNotComeHoldNobodyUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate := make(chan struct{})
+		var d *Driver
+		d = newMemoryDriver(t, func(r *http.Request) (int, string) {
+			if r.URL.Path == keysPath {
+				<-gate
+				return 500, `{"message":"no time"}`
+			}
+			return 200, `{"metadata":{"name":"x","uid":"u"},"items":[]}`
+		})
+		d.env.Tells = true
+		path := filepath.Join(t.TempDir(), "trainyard")
+		write(t, path, "the program")
+		d.program = &program{files: map[string]string{thisArch: path}}
+		d.lookAfterKept()
+		synctest.Wait()
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			d.lookAfterKept()
+			_ = d.keptHere()
+			d.mu.Lock()
+			defer d.mu.Unlock()
+		}()
+		synctest.Wait()
+		select {
+		case <-done:
+		default:
+			t.Error("the driver waits for the keys")
+		}
+		close(gate)
+		synctest.Wait()
+		<-done
+		if d.keys.there() || d.keptHere() == nil {
+			t.Error("what is kept is of no use without the keys")
+		}
+	})
+}
+
 // ticket is a token as an API server makes them.
 type ticket struct {
 	key                     *rsa.PrivateKey
@@ -157,7 +268,7 @@ func TestAPodThatAsksBecomesTheProgram(t *testing.T) {
 	}
 	const program = "#!/bin/sh\nif [ $1 = ask ]; then ANSWER; fi\necho \"became $1 of $(cat $4)\"\n"
 	const told = "became task of the task\n"
-	const tells = "echo the task >$4; exit 0"
+	const tells = "echo the task >$5; exit 0"
 	for name, c := range map[string]struct {
 		answer, sum, question string
 		count                 int
@@ -167,14 +278,16 @@ func TestAPodThatAsksBecomesTheProgram(t *testing.T) {
 		want                  string
 	}{
 		"it is told":              {answer: tells, want: told},
-		"in its own words":        {answer: "[ \"$2\" = 'a \"question\"' ] && echo the task >$4; exit 0", question: `a "question"`, want: told},
+		"in its own words":        {answer: "[ \"$2\" = 'a \"question\"' ] && echo the task >$5; exit 0", question: `a "question"`, want: told},
 		"it is refused":           {answer: "exit 1", sent: true},
 		"it is no program":        {answer: "\nkill -KILL $$", sent: true},
 		"it has not all of it":    {answer: tells, count: 3, sent: true},
 		"a piece is short":        {answer: tells, more: 1, sent: true},
 		"for another machine":     {answer: tells, machine: "s390x", sent: true},
 		"one that is not to ask":  {answer: tells, question: "none", sent: true},
-		"it is sent its task too": {answer: "echo another >DIR/shm/task.json; echo done >DIR/bin/sent-ty-this; exit 1", sent: true},
+		"it is sent its task too": {answer: "echo another >DIR/shm/task.json; echo done >DIR/bin/sent-ty-this; exit 1", want: "sent\n"},
+		"it is killed at first":   {answer: "[ -e DIR/tried ] || { : >DIR/tried; kill -KILL $$; }; echo the task >$5; exit 0", want: told},
+		"there is no memory":      {answer: "mkdir -p DIR/task && echo the task >$6; exit 0", want: told},
 		"it has no room for that": {answer: "exit 3", want: "the task cannot be written down in the pod\n"},
 		"it cannot become that":   {answer: "rm -f $0; exit 0", want: "the task cannot be written down in the pod\n"},
 	} {
@@ -205,12 +318,15 @@ func TestAPodThatAsksBecomesTheProgram(t *testing.T) {
 				want = "sent\n"
 				<-time.After(1500 * time.Millisecond) // it waits
 				write(t, filepath.Join(dir, "bin", "sent-ty-this"), "")
-			case want != told:
+			case want != told && want != "sent\n":
 				code = 75
 			}
 			err := pod.Wait()
 			if pod.ProcessState.ExitCode() != code || out.String() != want {
 				t.Errorf("it says %q (%v), want %q", out, err, want)
+			}
+			if _, err := os.Stat(filepath.Join(dir, "bin", "trainyard.asks")); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("what it asked with is left: %v", err)
 			}
 		})
 	}
@@ -301,10 +417,7 @@ func TestPodsAskWhatTheyAreToRun(t *testing.T) {
 	o.set(func() { o.down = true })
 	k := run() // it is sent
 	ends(k, 2)
-	if p, err := b.newPlan(k); err != nil || p.asks() {
-		t.Errorf("the next one asks in vain, too: %v", err)
-	}
-	b.reopen() // which forgets that, and the keys
+	b.reopen()
 	k = run()
 	b.reopen()
 	o.set(func() { o.to, o.down = b.Driver, false })

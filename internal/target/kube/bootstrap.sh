@@ -15,15 +15,18 @@ ask() { # with the program, if that is there already; 3: it was told, and cannot
 	case " $* " in *" $machine "*) ;; *) return 1 ;; esac
 	set -- /trainyard/program/"$name".*
 	[ $# -eq "$count" ] && cat "$@" >$program.asks && [ "$(wc -c <$program.asks)" -eq "$size" ] && chmod 755 $program.asks || return 1
-	for dir in /dev/shm/trainyard $base/task; do
-		(umask 077 && mkdir -p $dir && [ -w $dir ]) && break
+	(umask 077 && mkdir -p /dev/shm/trainyard $base/task)
+	for try in 1 2 3; do
+		$program.asks ask "$question" /trainyard/program/ticket "$mark" /dev/shm/trainyard/task.json $base/task/task.json
+		code=$?
+		if [ $code -le 128 ] || [ -e "$mark" ]; then break; fi # or it was killed, and may have been told
 	done
-	$program.asks ask "$question" /trainyard/program/ticket $dir/task.json "$mark" || return
+	[ $code -eq 0 ] || return $code
 	[ -e "$mark" ] || { mv $program.asks $program && : >"$mark"; } || return 3
 }
 question=$5
 if [ -n "$question" ]; then
-	ask $4 &
+	{ ask $4; code=$?; rm -f $program.asks; exit $code; } &
 	wait $!
 	if [ $? -eq 3 ]; then
 		echo "the task cannot be written down in the pod" | tee /dev/termination-log

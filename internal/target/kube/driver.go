@@ -42,7 +42,8 @@ type Driver struct {
 	tasks   map[string]*task           // by the name of their objects
 	strays  map[string]map[string]*pod // pods by UID of their Job and name, whose Job has not been seen
 	pace    time.Duration              // from when a node took the last pod on to when the program could be sent
-	unheard time.Time                  // when a pod that was to ask did not
+	unheard int                        // pods in a row that were to ask and had to be sent their tasks
+	deaf    time.Time                  // when that was so last of as many as count
 	rigid   bool                       // a pod could write nothing: from now on they have a volume
 	removed map[string]bool            // UIDs of Jobs that were removed, of which late news may come
 }

@@ -131,6 +131,9 @@ func (d *Driver) lookAfterKept() {
 		defer close(busy)
 		defer end()
 		s, err := d.keepProgram(ctx)
+		if err == nil {
+			d.readKeys(ctx)
+		}
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		pause := keptLook
@@ -141,7 +144,6 @@ func (d *Driver) lookAfterKept() {
 			pause = keptAgain
 		default:
 			k.stock = s
-			d.readKeys(ctx)
 		}
 		k.busy, k.next = nil, time.Now().Add(pause)
 		if err != nil && ctx.Err() == nil {

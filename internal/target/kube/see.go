@@ -83,7 +83,7 @@ func (d *Driver) seeJob(j *job, gone bool) {
 // adopt gives a task the pods that were seen before its Job. The caller holds d.mu.
 func (d *Driver) adopt(t *task) {
 	for name, p := range d.strays[t.owner()] {
-		t.pods[name] = &podSeen{pod: p}
+		t.pods[name] = t.seen(p)
 	}
 	delete(d.strays, t.owner())
 }
@@ -129,16 +129,23 @@ func (d *Driver) seePod(p *pod, gone bool) {
 	if c := p.container(); t.rec.Main != "" && !t.rec.Answered && c != nil && c.Ready {
 		t.rec.Answered = true // written down with what comes next; the pod says it again after a restart
 	}
-	seen := &podSeen{pod: p, gone: gone}
-	if before := t.pods[p.Meta.Name]; before != nil && before.pod.Meta.UID == p.Meta.UID {
-		seen.ran = before.ran
-	}
-	if c := p.container(); seen.ran.IsZero() && c != nil && c.State.Running != nil {
-		seen.ran = time.Now()
-	}
+	seen := t.seen(p)
+	seen.gone = gone
 	t.pods[p.Meta.Name] = seen
 	t.look()
 	d.signal()
+}
+
+// seen is a pod as it is now. The caller holds d.mu.
+func (t *task) seen(p *pod) *podSeen {
+	s := &podSeen{pod: p}
+	if before := t.pods[p.Meta.Name]; before != nil && before.pod.Meta.UID == p.Meta.UID {
+		s.ran = before.ran
+	}
+	if c := p.container(); s.ran.IsZero() && c != nil && c.State.Running != nil {
+		s.ran = time.Now()
+	}
+	return s
 }
 
 // stray keeps a pod whose Job is not known, for when it is. The caller holds d.mu.
