@@ -194,8 +194,7 @@ func TestAPodThatIsNotToldIsSentItsTask(t *testing.T) {
 func TestKeysThatDoNotComeHoldNobodyUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
-		var d *Driver
-		d = newMemoryDriver(t, func(r *http.Request) (int, string) {
+		d := newMemoryDriver(t, func(r *http.Request) (int, string) {
 			if r.URL.Path == keysPath {
 				<-gate
 				return 500, `{"message":"no time"}`

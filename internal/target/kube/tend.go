@@ -103,9 +103,9 @@ func (d *tender) step(ctx context.Context) (over bool) {
 	case v.end != nil:
 		return d.over(ctx, s, v.end)
 	case v.ready && now.After(d.wait):
-		end = d.begin(ctx, s, false)
+		end = d.begin(ctx, false)
 	case v.early && d.mayGuess(now):
-		end = d.begin(ctx, s, true)
+		end = d.begin(ctx, true)
 		d.guessAgain()
 	}
 	if end != nil {
@@ -159,7 +159,7 @@ func (d *tender) over(ctx context.Context, s *sight, e *ending) bool {
 
 // begin sends the program into every pod that has not got it. A gang's pods get each other's addresses with it. A guess may well fail.
 // It returns how the task ends, if it cannot be begun.
-func (d *tender) begin(ctx context.Context, s *sight, guess bool) *ending {
+func (d *tender) begin(ctx context.Context, guess bool) *ending {
 	t := d.task
 	t.op.Lock()
 	defer t.op.Unlock()
@@ -175,7 +175,7 @@ func (d *tender) begin(ctx context.Context, s *sight, guess bool) *ending {
 	defer cancel()
 	d.mu.Lock()
 	wanted := t.rec.Stop == nil && t.end == nil && !t.removing
-	s = d.sight(t) // one that asks may have been told meanwhile
+	s := d.sight(t) // one that asks may have been told meanwhile
 	t.sending = cancel
 	d.mu.Unlock()
 	if !wanted {
