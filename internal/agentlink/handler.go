@@ -1,6 +1,7 @@
 // Package agentlink is both HTTP ends of the link between a node's agent and the server: Handler at the server, Client at the agent. All
 // goes over one outbound connection of the agent (HTTP/2 with TLS; plain HTTP on loopback), as JSON and raw bytes, with long polls for
 // what is wanted. It keeps no state but the token, decides nothing and tries nothing twice: that is the agent's.
+// Tasks that an engine began without telling them what to run ask by the same way, with a ticket of their own, again and again: Ask.
 package agentlink
 
 import (
