@@ -1,5 +1,6 @@
 // Command trainyard-task is what Trainyard has engines start in the place of "trainyard task": the same, and what asks
-// for the task first where the engine does not tell it, so that it starts fast and is soon sent. It is no program for people, and is packed into the one that is: see internal/taskrun/slim.
+// for the task first where the engine does not tell it, and nothing else, so that it starts fast and is soon sent. It is no program for people,
+// and is packed into the one that is: see internal/taskrun/slim.
 package main
 
 import (
