@@ -3,6 +3,7 @@ package trainyard
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"path/filepath"
 	"strings"
 	"time"
 )
@@ -86,7 +87,7 @@ type Task struct {
 	Run    Run    `json:"run,omitzero"`     // filled in on the node by staging; drivers read this
 }
 
-// Run is what a driver starts: the task after staging, every path one of the node's own.
+// Run is what a driver starts: the task after staging.
 type Run struct {
 	Command string            `json:"command"`        // for bash -c (cmd /c on Windows)
 	Dir     string            `json:"dir"`            // working directory: a private copy of the code
@@ -97,6 +98,32 @@ type Run struct {
 	Root    string   `json:"root,omitempty"`    // the task's own folder: Dir, LogDir, private inputs and outputs are below it
 	Shared  []string `json:"shared,omitempty"`  // further folders and files that the task reads, such as cached inputs; never written
 	Context string   `json:"context,omitempty"` // of a contained task: the folder of its build context
+
+	// View is where a contained task sees Root; "" for Root's own path. Command and Env name paths as the task sees them, the other fields
+	// as the node does.
+	View string `json:"view,omitempty"`
+}
+
+// ContainedView is Run.View of contained tasks: the same on every node and in every attempt, so that a path which a job has written down,
+// or made a link to, is still good when it goes on elsewhere; and short, as a container is made with each of its folders.
+const ContainedView = "/.trainyard/job"
+
+// Seen is where the task itself sees a path of the node's.
+func (r Run) Seen(path string) string { return swap(path, r.Root, r.View) }
+
+// Unseen is where the node has a path that the task sees.
+func (r Run) Unseen(path string) string { return swap(path, r.View, r.Root) }
+
+// swap is a path at or below one folder as it is at or below another. If one of these is "", or the path lies elsewhere, it is the path.
+func swap(path, from, to string) string {
+	if from == "" || to == "" {
+		return path
+	}
+	rel, err := filepath.Rel(from, path)
+	if err != nil || !filepath.IsLocal(rel) {
+		return path
+	}
+	return filepath.Join(to, rel)
 }
 
 // TaskInput is an input resolved by the server.

@@ -172,7 +172,7 @@ func tfConfig(all []process, hosts []string, port int, p process) string {
 // script is the command that starts the processes.
 func script(t *trainyard.Task, all, mine []process) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "command=%s logs=%s head=%d grace=%d\n", quote(t.Run.Command), quote(t.Run.LogDir), mine[0].rank, max(1, int(math.Ceil(t.Grace.Seconds()))))
+	fmt.Fprintf(&b, "command=%s logs=%s head=%d grace=%d\n", quote(t.Run.Command), quote(t.Run.Seen(t.Run.LogDir)), mine[0].rank, max(1, int(math.Ceil(t.Grace.Seconds()))))
 	b.WriteString(launchScript)
 	for _, p := range mine {
 		fmt.Fprintf(&b, "process %d %s", p.rank, p.kind)

@@ -106,6 +106,17 @@ func TestPyTorchProcesses(t *testing.T) {
 	}
 }
 
+func TestProcessesInAContainerLogWhereItSeesTheirFolder(t *testing.T) {
+	task := gangTask("PyTorch", 1, 2)
+	task.Run = trainyard.Run{Command: "true", Root: "/node/one", LogDir: "/node/one/user_logs", View: trainyard.ContainedView}
+	if err := launch(&task, "linux"); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(task.Run.Command, "logs='"+trainyard.ContainedView+"/user_logs'") || task.Run.LogDir != "/node/one/user_logs" {
+		t.Errorf("the node reads logs in %s, and the command is\n%s", task.Run.LogDir, task.Run.Command)
+	}
+}
+
 func TestTwoNodeRanksOfOneGangOnOneNode(t *testing.T) {
 	task := gangTask("", 2, 1)
 	task.Hi = 2

@@ -142,6 +142,34 @@ func TestOddThingsInOutputsAreSkippedAndSaid(t *testing.T) {
 	}
 }
 
+func TestLinksOfAContainedTaskAreFollowedAsItMadeThem(t *testing.T) {
+	st := newStore(t)
+	s := stager(t, st)
+	tk := task("links")
+	tk.Contained = true
+	got, _ := prepare(t, s, tk)
+	const view = trainyard.ContainedView
+	script := `mkdir runs runs/7; echo w > runs/7/weights; ln -s ` + view + `/work/runs/7 runs/last; cd outputs
+		ln -s ` + view + `/work/runs/last latest; ln -s ` + view + `/work/runs/last/weights best; ln -s ../runs/last/weights relative
+		ln -s ` + view + `/work/gone broken; ln -s ` + view + `/../secret above; ln -s latest/../../../.. far`
+	mustShell(t, got, script)
+	p := finish(t, s, tk)
+	prefix := "artifacts/links/outputs/"
+	if keys := st.keys(t, prefix); !slices.Equal(keys, []string{prefix + "best", prefix + "latest/weights", prefix + "relative"}) {
+		t.Errorf("stored %q; said %s", keys, p.all())
+	}
+	for _, words := range []string{"nowhere (above, broken)", "outside the job's folder (far)"} {
+		if !strings.Contains(p.all(), words) {
+			t.Errorf("did not say %q:\n%s", words, p.all())
+		}
+	}
+	if err := os.Symlink(view+"/work/outputs/round", filepath.Join(got.Run.Dir, "outputs", "round")); err != nil {
+		t.Fatal(err)
+	}
+	err := s.Finish(t.Context(), tk, trainyard.Result{Class: trainyard.ClassOK}, &teller{})
+	wantFault(t, err, trainyard.ClassData, "round", "more than 40 links")
+}
+
 func TestWorkingDirectoryThatWentIsNoError(t *testing.T) {
 	for name, command := range map[string]string{
 		"deleted":          `rm -rf "$PWD"`,

@@ -84,6 +84,9 @@ func (g *gather) link(path string) bool {
 func (g *gather) follow(at string) (string, fs.FileInfo, error) {
 	real, err := filepath.EvalSymlinks(at)
 	if errors.Is(err, fs.ErrNotExist) {
+		real, err = g.asSeen(at)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
 		if _, is := os.Lstat(at); is == nil {
 			g.skip("links that lead nowhere", at)
 		}
@@ -99,6 +102,45 @@ func (g *gather) follow(at string) (string, fs.FileInfo, error) {
 	info, err := os.Lstat(real)
 	return real, info, err
 }
+
+// asSeen resolves the links in a path as a contained task did that made them: what it knew as ContainedView is home.
+func (g *gather) asSeen(path string) (string, error) {
+	const slash = string(filepath.Separator)
+	split := func(p string) (at string, rest []string) {
+		at = filepath.VolumeName(p)
+		return at + slash, strings.Split(p[len(at):], slash)
+	}
+	at, rest := split(path)
+	for links := 0; len(rest) > 0; {
+		next := filepath.Join(at, rest[0])
+		rest = rest[1:]
+		info, err := os.Lstat(next)
+		if err != nil {
+			return "", err
+		}
+		if info.Mode()&fs.ModeSymlink == 0 {
+			at = next
+			continue
+		}
+		if links++; links > maxLinks {
+			return "", fmt.Errorf("%s: more than %d links", path, maxLinks)
+		}
+		to, err := os.Readlink(next)
+		if err != nil {
+			return "", err
+		}
+		to = trainyard.Run{Root: g.home, View: trainyard.ContainedView}.Unseen(to)
+		parts := strings.Split(to, slash)
+		if filepath.IsAbs(to) {
+			at, parts = split(to)
+		}
+		rest = append(parts, rest...)
+	}
+	return at, nil
+}
+
+// maxLinks is how many links one path may lead through, as on Linux.
+const maxLinks = 40
 
 // folder lists a folder, given by its real path.
 func (g *gather) folder(dir, key string, above []string) {

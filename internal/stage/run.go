@@ -46,7 +46,7 @@ func outputPath(folder, name string, out trainyard.TaskOutput) string {
 }
 
 // inputValues is what ${{inputs.x}} means: a value, a URI or a path.
-func inputValues(t trainyard.Task, f facts) map[string]string {
+func inputValues(t trainyard.Task, f facts, r trainyard.Run) map[string]string {
 	out := map[string]string{}
 	for name, in := range t.Inputs {
 		switch {
@@ -56,7 +56,7 @@ func inputValues(t trainyard.Task, f facts) map[string]string {
 		case strings.EqualFold(in.Mode, modeDirect):
 			out[name] = in.URI
 		default:
-			out[name] = f.Inputs[name]
+			out[name] = r.Seen(f.Inputs[name])
 		}
 	}
 	return out
@@ -64,10 +64,14 @@ func inputValues(t trainyard.Task, f facts) map[string]string {
 
 // run is what a driver starts: the command with its expressions filled in, and the environment.
 func (s *Stager) run(ctx context.Context, t trainyard.Task, folder string, f facts) (trainyard.Run, error) {
-	inputs := inputValues(t, f)
+	run := trainyard.Run{Dir: filepath.Join(folder, workPart), LogDir: filepath.Join(folder, logsPart), Root: folder, Shared: f.Shared, Context: f.Context}
+	if t.Contained {
+		run.View = trainyard.ContainedView
+	}
+	inputs := inputValues(t, f, run)
 	outputs := map[string]string{}
 	for name, out := range t.Outputs {
-		if outputs[name] = outputPath(folder, name, out); strings.EqualFold(out.Mode, modeDirect) {
+		if outputs[name] = run.Seen(outputPath(folder, name, out)); strings.EqualFold(out.Mode, modeDirect) {
 			outputs[name] = out.URI
 		}
 	}
@@ -75,8 +79,7 @@ func (s *Stager) run(ctx context.Context, t trainyard.Task, folder string, f fac
 	if err != nil {
 		return trainyard.Run{}, &trainyard.ClassError{Class: trainyard.ClassUser, Err: err}
 	}
-	dir := filepath.Join(folder, workPart)
-	env := map[string]string{"AZUREML_SCRIPT_DIRECTORY_NAME": dir}
+	env := map[string]string{"AZUREML_SCRIPT_DIRECTORY_NAME": run.Seen(run.Dir)}
 	for name, value := range inputs {
 		env["AZURE_ML_INPUT_"+name] = value
 		if t.Inputs[name].Type != literal {
@@ -89,7 +92,7 @@ func (s *Stager) run(ctx context.Context, t trainyard.Task, folder string, f fac
 	}
 	maps.Copy(env, f.Vars)
 	maps.Copy(env, t.Env)
-	run := trainyard.Run{Command: command, Dir: dir, Env: env, LogDir: filepath.Join(folder, logsPart), Root: folder, Shared: f.Shared, Context: f.Context}
+	run.Command, run.Env = command, env
 	if t.Contained {
 		return run, nil
 	}

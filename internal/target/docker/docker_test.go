@@ -125,7 +125,7 @@ func newTestTask(t testing.TB, command string) trainyard.Task {
 	return trainyard.Task{
 		ID: trainyard.MakeTaskID(trainyard.MakeJobKey(trainyard.DefaultScope(), name), 1, 0), JobName: name, Attempt: 1, Hi: 1, Nodes: 1,
 		Grace: 10 * time.Second,
-		Run:   trainyard.Run{Command: command, Dir: dir, LogDir: filepath.Join(root, "user_logs"), Root: root},
+		Run:   trainyard.Run{Command: command, Dir: dir, LogDir: filepath.Join(root, "user_logs"), Root: root, View: trainyard.ContainedView},
 	}
 }
 

@@ -37,9 +37,10 @@ type Driver struct {
 	closed  bool
 	changed chan struct{}
 
-	listening bool      // to the engine's events
-	turn      int       // counts how often listening changed
-	listed    time.Time // when the containers were last listed since
+	bash      map[string]bool // by the ID of an image: whether it has bash at bashPath
+	listening bool            // to the engine's events
+	turn      int             // counts how often listening changed
+	listed    time.Time       // when the containers were last listed since
 
 	run  context.Context // done when the driver is closed
 	stop context.CancelFunc
@@ -62,14 +63,18 @@ type task struct {
 	started  time.Time
 	stop     *stopRecord
 	told     bool // it was sent SIGTERM
-	died     bool // the engine has said so, though its list may not yet
+	died     bool // its container, though the engine's list may not say so yet
+	early    bool // the engine itself has not said so yet, and will close dead
+	dead     chan struct{}
 	end      *ending
 	nudge    chan struct{} // cap 1: stop has changed
 	public   int           // of a replica: where the engine has published its port; 0: not known
 	hold     io.Closer     // keeps the port from others that it has of this computer
 }
 
-func newTask(dir string) *task { return &task{dir: dir, nudge: make(chan struct{}, 1)} }
+func newTask(dir string) *task {
+	return &task{dir: dir, nudge: make(chan struct{}, 1), dead: make(chan struct{})}
+}
 
 // record is task.json.
 type record struct {
@@ -109,6 +114,7 @@ const (
 	logFile    = "log"
 	statusFile = "status"
 	pipeFile   = "pipe"
+	overFile   = "over"
 	tmpDir     = "tmp"
 	homeDir    = "home"
 )
@@ -116,7 +122,7 @@ const (
 var errClosed = errors.New("docker target is closed")
 
 func newDriver(c Config, env target.Env, e *engine, lock io.Closer, step func(string)) *Driver {
-	d := &Driver{cfg: c, env: env, engine: e, lock: lock, step: step, tasks: map[string]*task{}, changed: make(chan struct{}, 1), gpus: cmp.Or(env.GPUs, &gpu.Reader{})}
+	d := &Driver{cfg: c, env: env, engine: e, lock: lock, step: step, tasks: map[string]*task{}, bash: map[string]bool{}, changed: make(chan struct{}, 1), gpus: cmp.Or(env.GPUs, &gpu.Reader{})}
 	d.run, d.stop = context.WithCancel(context.Background())
 	d.builds.flights = map[string]*flight{}
 	return d

@@ -39,6 +39,7 @@ type plan struct {
 	config container.Config
 	host   container.HostConfig
 	gpus   int
+	image  string // its ID, or a name
 }
 
 // plan decides what the task's container is like. Errors are for the job's author.
@@ -80,8 +81,8 @@ func (d *Driver) plan(ctx context.Context, e *task, t trainyard.Task) (*plan, er
 		Image:       in.Ref,
 		User:        user(info),
 		Env:         pairs(env),
-		WorkingDir:  t.Run.Dir,
-		Entrypoint:  []string{"/bin/sh", inBox + "/" + scriptFile},
+		WorkingDir:  t.Run.Seen(t.Run.Dir),
+		Entrypoint:  []string{anyShell, inBox + "/" + scriptFile},
 		Cmd:         []string{t.Run.Command},
 		Labels:      map[string]string{labelGroup: d.env.Group, labelTask: string(t.ID)},
 		StopTimeout: &grace, // an engine that is shut down gives it as long as we would
@@ -89,6 +90,8 @@ func (d *Driver) plan(ctx context.Context, e *task, t trainyard.Task) (*plan, er
 
 		ExposedPorts: p.config.ExposedPorts,
 	}
+	p.image = in.Ref
+	p.config.Entrypoint[0] = d.shell(p)
 	if err := d.ownEntry(ctx, p, t, in.Ref); err != nil {
 		return nil, err
 	}
@@ -162,7 +165,7 @@ func (p *plan) note(format string, args ...any) {
 	p.rec.Note += fmt.Sprintf(format, args...)
 }
 
-// mounts are the task's folders, at the paths that they have on the computer.
+// mounts are the task's folders where it sees them, and others at the paths that they have on the computer.
 func (d *Driver) mounts(e *task, t trainyard.Task, in resolved) []mount.Mount {
 	all := []mount.Mount{bind(d.path(e, boxDir), inBox, false)}
 	if in.Layer != "" {
@@ -175,7 +178,7 @@ func (d *Driver) mounts(e *task, t trainyard.Task, in resolved) []mount.Mount {
 	for _, dir := range []string{t.Run.Root, t.Run.Dir, t.Run.LogDir} {
 		if dir != "" && !slices.ContainsFunc(own, func(above string) bool { return within(dir, above) }) {
 			own = append(own, dir)
-			all = append(all, bind(dir, dir, false))
+			all = append(all, bind(dir, t.Run.Seen(dir), false))
 		}
 	}
 	for _, path := range t.Run.Shared {

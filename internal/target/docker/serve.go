@@ -113,7 +113,7 @@ func (d *Driver) ownEntry(ctx context.Context, p *plan, t trainyard.Task, image 
 
 // modelMount is where a replica whose image serves by itself finds its model.
 func modelMount(t trainyard.Task) []mount.Mount {
-	from := t.Run.Env[modelVariable]
+	from := t.Run.Unseen(t.Run.Env[modelVariable])
 	if t.Serve == nil || !t.Serve.Image || t.Serve.ModelPath == "" || from == "" {
 		return nil
 	}

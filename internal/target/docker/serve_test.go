@@ -28,7 +28,7 @@ http.server.ThreadingHTTPServer(("0.0.0.0", int(os.environ["SERVER_PORT"])), htt
 func newReplica(t testing.TB) trainyard.Task {
 	task := newTestTask(t, webServer)
 	task.Serve = &trainyard.Serve{}
-	task.Run.Env = map[string]string{"FOLDER": task.Run.Dir, "SERVER_PORT": "5001", "PORT": "5001"}
+	task.Run.Env = map[string]string{"FOLDER": task.Run.Seen(task.Run.Dir), "SERVER_PORT": "5001", "PORT": "5001"}
 	if err := os.WriteFile(filepath.Join(task.Run.Dir, "model"), []byte("the model"), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -142,12 +142,12 @@ func TestAnImageServesWithItsOwnEntryPointAndTheModelWhereItLooks(t *testing.T) 
 	task := newReplica(t)
 	task.Environment = &trainyard.EnvironmentPlan{Name: "own", Hash: groupName(t), Context: "x", Dockerfile: "Dockerfile"}
 	task.Run.Context, task.Run.Command = folder, ""
-	model := filepath.Join(t.TempDir(), "model.bin")
+	model := filepath.Join(task.Run.Root, "model.bin")
 	if err := os.WriteFile(model, []byte("the model"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	task.Serve = &trainyard.Serve{Image: true, Port: 8501, ModelPath: "/models/one/1/model"}
-	task.Run.Env = map[string]string{modelVariable: model}
+	task.Run.Env = map[string]string{modelVariable: task.Run.Seen(model)}
 	if err := d.Prepare(t.Context(), task, quietly{}); err != nil {
 		t.Fatal(err)
 	}

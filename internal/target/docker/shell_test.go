@@ -5,21 +5,66 @@ package docker
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/moby/moby/client"
+
 	"github.com/trainyard/trainyard"
 )
 
-func TestImageWithoutBash(t *testing.T) {
+func TestAKnownBashRunsTheTask(t *testing.T) {
 	c := needEngine(t)
-	name := fmt.Sprintf("trainyard-test/plain:%d", os.Getpid())
-	if err := buildImage(c, name, map[string]string{"Dockerfile": "FROM " + c.Image + "\nRUN rm -f /bin/bash /usr/bin/bash\n"}, t.TempDir()); err != nil {
+	none, link := imageWithoutBash(t, c, "none", ""), imageWithoutBash(t, c, "link", " && ln -s sh /bin/bash")
+	d := open(t, c, t.TempDir(), trainyard.Resources{})
+	for _, one := range []struct{ image, args, first, second string }{
+		{c.Image, "--tmpfs /x", anyShell, anyShell}, // docker_args may put anything where bash is
+		{c.Image, "", anyShell, bashPath},
+		{c.Image, "--tmpfs /x", anyShell, anyShell},
+		{none, "", anyShell, anyShell},
+		{link, "", anyShell, anyShell}, // it may lead nowhere, and here leads to sh
+	} {
+		for _, want := range []string{one.first, one.second} {
+			tk := newTestTask(t, "pwd; test -e \"$AT\"/../user_logs; echo here > made")
+			tk.Environment = &trainyard.EnvironmentPlan{Name: "bash", Hash: key(groupName(t), one.image), Image: one.image}
+			tk.DockerArgs = one.args
+			tk.Run.Env = map[string]string{"AT": tk.Run.Seen(tk.Run.Dir)}
+			if err := d.Prepare(t.Context(), tk, quietly{}); err != nil {
+				t.Fatal(err)
+			}
+			if text, r := run(t, d, tk); r.Class != trainyard.ClassOK || text != trainyard.ContainedView+"/work\n" {
+				t.Errorf("it ended with %+v, and wrote %q", r, text)
+			}
+			if data, err := os.ReadFile(filepath.Join(tk.Run.Dir, "made")); string(data) != "here\n" {
+				t.Errorf("in its folder is %q, %v", data, err)
+			}
+			r, err := d.engine.ContainerInspect(t.Context(), d.container(&task{dir: tk.ID.Dir()}), client.ContainerInspectOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Container.Path != want {
+				t.Errorf("with image %s and docker_args %q it was started by %s; want %s", one.image, one.args, r.Container.Path, want)
+			}
+		}
+	}
+}
+
+// imageWithoutBash builds an image without bash, and with what more does. It is taken away again.
+func imageWithoutBash(t *testing.T, c Config, name, more string) string {
+	t.Helper()
+	name = fmt.Sprintf("trainyard-test/%s:%d", name, os.Getpid())
+	if err := buildImage(c, name, map[string]string{"Dockerfile": "FROM " + c.Image + "\nRUN rm -f /bin/bash /usr/bin/bash" + more + "\n"}, t.TempDir()); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = dockerCLI(c, "rmi", name) })
-	c.Image = name
+	return name
+}
+
+func TestImageWithoutBash(t *testing.T) {
+	c := needEngine(t)
+	c.Image = imageWithoutBash(t, c, "plain", "")
 	plainShell(t, open(t, c, t.TempDir(), trainyard.Resources{}))
 }
 

@@ -150,8 +150,10 @@ func (d *Driver) makeFolder(e *task, t trainyard.Task, p *plan) error {
 			return err
 		}
 	}
-	if err := makePipe(d.box(e, pipeFile)); err != nil {
-		return fmt.Errorf("make pipe for its output: %w", err)
+	for _, name := range []string{pipeFile, overFile} {
+		if err := makePipe(d.box(e, name)); err != nil {
+			return fmt.Errorf("make pipe: %w", err)
+		}
 	}
 	return target.WriteJSON(d.path(e, taskFile), p.rec)
 }
@@ -198,6 +200,7 @@ func (d *Driver) make(ctx context.Context, e *task, p *plan) error {
 		return err
 	}
 	d.at("created")
+	d.learn(ctx, name, p)
 	_, err = d.engine.ContainerStart(ctx, name, client.ContainerStartOptions{})
 	return err
 }
@@ -208,6 +211,7 @@ func (d *Driver) awaitBegin(ctx context.Context, t *task) error {
 	for look := 0; ; look++ {
 		if at, ok := d.beganAt(t); ok {
 			d.markBegun(t, at)
+			d.hear(t)
 			return nil
 		}
 		if look%100 == 99 {
