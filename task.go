@@ -104,8 +104,8 @@ type Run struct {
 	View string `json:"view,omitempty"`
 }
 
-// ContainedView is Run.View of contained tasks: the same on every node and in every attempt, so that a path which a job has written down,
-// or made a link to, is still good when it goes on elsewhere; and short, as a container is made with each of its folders.
+// ContainedView is Run.View of contained tasks: the same on every node and in every attempt, so that a path below its own folder which a job
+// has written down is still good when it goes on elsewhere; and short, as a container is made with each folder of the way to it.
 const ContainedView = "/.trainyard/job"
 
 // Seen is where the task itself sees a path of the node's.

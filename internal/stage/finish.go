@@ -49,7 +49,7 @@ func (s *Stager) Finish(ctx context.Context, t trainyard.Task, r trainyard.Resul
 	if err != nil {
 		return err
 	}
-	g := &gather{home: folder}
+	g := &gather{home: folder, view: t.Run.View}
 	if real, err := filepath.EvalSymlinks(folder); err == nil {
 		g.home = real
 	}

@@ -16,6 +16,7 @@ import (
 // gather lists files to upload. It follows links only as far as the task's own folder goes, and reads nothing that could make it wait.
 type gather struct {
 	home    string // the task's folder, links resolved
+	view    string // where a contained task saw it; "" for others
 	files   []upload
 	skipped map[string][]string // what was left out, by why
 	errs    []error
@@ -82,10 +83,11 @@ func (g *gather) link(path string) bool {
 
 // follow resolves the links in a path. It returns neither info nor error for what is not there, and what is left out.
 func (g *gather) follow(at string) (string, fs.FileInfo, error) {
-	real, err := filepath.EvalSymlinks(at)
-	if errors.Is(err, fs.ErrNotExist) {
-		real, err = g.asSeen(at)
+	resolve := filepath.EvalSymlinks
+	if g.view != "" {
+		resolve = g.asSeen
 	}
+	real, err := resolve(at)
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, is := os.Lstat(at); is == nil {
 			g.skip("links that lead nowhere", at)
@@ -103,7 +105,7 @@ func (g *gather) follow(at string) (string, fs.FileInfo, error) {
 	return real, info, err
 }
 
-// asSeen resolves the links in a path as a contained task did that made them: what it knew as ContainedView is home.
+// asSeen resolves the links in a path of a contained task's: what these call view is home.
 func (g *gather) asSeen(path string) (string, error) {
 	const slash = string(filepath.Separator)
 	split := func(p string) (at string, rest []string) {
@@ -129,9 +131,10 @@ func (g *gather) asSeen(path string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		to = trainyard.Run{Root: g.home, View: trainyard.ContainedView}.Unseen(to)
 		parts := strings.Split(to, slash)
-		if filepath.IsAbs(to) {
+		if below, ok := strings.CutPrefix(to, g.view); ok && (below == "" || below[0] == filepath.Separator) {
+			at, parts = g.home, strings.Split(below, slash)
+		} else if filepath.IsAbs(to) {
 			at, parts = split(to)
 		}
 		rest = append(parts, rest...)
@@ -139,8 +142,8 @@ func (g *gather) asSeen(path string) (string, error) {
 	return at, nil
 }
 
-// maxLinks is how many links one path may lead through, as on Linux.
-const maxLinks = 40
+// maxLinks is how many links one path may lead through, as in filepath.EvalSymlinks.
+const maxLinks = 255
 
 // folder lists a folder, given by its real path.
 func (g *gather) folder(dir, key string, above []string) {

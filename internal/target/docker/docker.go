@@ -5,8 +5,7 @@
 // A task's life, on disk, below Env.Dir/tasks/<TaskID.Dir()>/:
 //
 //	task.json  made first: the task's ID and what its container is like
-//	box/       the container's /.trainyard/task: run.sh, the first process; pipe, which it reads the task's output from; over, which
-//	           it holds until it is gone; and what it writes:
+//	box/       the container's /.trainyard/task: run.sh, the first process; pipe, which it reads the task's output from; and what it writes:
 //	           began   made when the user's command is about to be run, by whom it is run
 //	           log     standard output and error
 //	           status  how the command ended, and what memory it used

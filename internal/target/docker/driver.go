@@ -63,9 +63,7 @@ type task struct {
 	started  time.Time
 	stop     *stopRecord
 	told     bool // it was sent SIGTERM
-	died     bool // its container, though the engine's list may not say so yet
-	early    bool // the engine itself has not said so yet, and will close dead
-	dead     chan struct{}
+	died     bool // the engine has said so, though its list may not yet
 	end      *ending
 	nudge    chan struct{} // cap 1: stop has changed
 	public   int           // of a replica: where the engine has published its port; 0: not known
@@ -73,7 +71,7 @@ type task struct {
 }
 
 func newTask(dir string) *task {
-	return &task{dir: dir, nudge: make(chan struct{}, 1), dead: make(chan struct{})}
+	return &task{dir: dir, nudge: make(chan struct{}, 1)}
 }
 
 // record is task.json.
@@ -114,7 +112,6 @@ const (
 	logFile    = "log"
 	statusFile = "status"
 	pipeFile   = "pipe"
-	overFile   = "over"
 	tmpDir     = "tmp"
 	homeDir    = "home"
 )

@@ -84,9 +84,6 @@ func (d *Driver) takenGPUs(ctx context.Context) (map[string]bool, error) {
 	}
 	taken := map[string]bool{}
 	for _, c := range all {
-		if d.isOver(trainyard.TaskID(c.Labels[labelTask])) { // the engine may not know it yet
-			continue
-		}
 		if c.State == stateCreated || c.State == stateRunning || c.State == statePaused || c.State == stateRestarts {
 			for id := range strings.SplitSeq(c.Labels[labelGPUs], ",") {
 				taken[id] = true

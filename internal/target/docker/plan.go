@@ -39,7 +39,7 @@ type plan struct {
 	config container.Config
 	host   container.HostConfig
 	gpus   int
-	image  string // its ID, or a name
+	image  string // its ID, or a name; "" where a job says what lies where in the container
 }
 
 // plan decides what the task's container is like. Errors are for the job's author.
@@ -90,7 +90,9 @@ func (d *Driver) plan(ctx context.Context, e *task, t trainyard.Task) (*plan, er
 
 		ExposedPorts: p.config.ExposedPorts,
 	}
-	p.image = in.Ref
+	if modelMount(t) == nil {
+		p.image = in.Ref
+	}
 	p.config.Entrypoint[0] = d.shell(p)
 	if err := d.ownEntry(ctx, p, t, in.Ref); err != nil {
 		return nil, err

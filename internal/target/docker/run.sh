@@ -4,7 +4,7 @@
 box=/.trainyard/task
 layer=/.trainyard/layer/env
 shell=sh
-if [ -n "${BASH_VERSION:-}" ]; then
+if [ -n "${BASH_VERSION:-}" ] && command -v bash >/dev/null 2>&1; then
 	shell=bash
 	set -m
 elif [ "$0" = "$box/run.sh" ] && command -v bash >/dev/null 2>&1; then
@@ -22,8 +22,6 @@ if [ -d "$layer/bin" ]; then
 	export PATH PYTHONUSERBASE
 fi
 
-exec 4<>"$box/over" # held until this process is gone, by none of its children: to open it for both ways waits for nobody
-
 # A file that must not be there yet: the shell makes it itself, which spares a process.
 set -C
 true >"$box/began" || exit 125 # it has been run
@@ -34,7 +32,7 @@ cat=
 if command -v cat >/dev/null 2>&1; then
 	(
 		trap '' TERM INT HUP QUIT
-		exec cat <"$box/pipe" >>"$box/log" 4>&-
+		exec cat <"$box/pipe" >>"$box/log"
 	) &
 	cat=$!
 	exec 3>"$box/pipe"
@@ -45,9 +43,9 @@ exec >/dev/null 2>&1 # what the shell remarks on its jobs is for nobody
 
 if [ -z "$term" ]; then
 	if [ $# -gt 0 ]; then
-		"$shell" -c "$1" </dev/null >&3 2>&3 3>&- 4>&- &
+		"$shell" -c "$1" </dev/null >&3 2>&3 3>&- &
 	else
-		"$shell" "$box/command" </dev/null >&3 2>&3 3>&- 4>&- &
+		"$shell" "$box/command" </dev/null >&3 2>&3 3>&- &
 	fi
 	pid=$!
 	if [ -n "$term" ]; then kill -TERM -1; fi # it came before there was anyone to be told

@@ -45,7 +45,7 @@ func (d *Driver) learn(ctx context.Context, container string, p *plan) {
 	mode := r.Stat.Mode
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.bash[p.image] = err == nil && mode.IsRegular() && mode.Perm()&0o111 != 0 // a link may lead nowhere
+	d.bash[p.image] = err == nil && mode.IsRegular() && mode.Perm()&0o001 != 0 // a link may lead nowhere
 }
 
 // pure says whether the plan's container has the files of an image that is named by its ID, and nothing that a job's docker_args could have

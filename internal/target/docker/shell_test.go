@@ -27,7 +27,7 @@ func TestAKnownBashRunsTheTask(t *testing.T) {
 		{link, "", anyShell, anyShell}, // it may lead nowhere, and here leads to sh
 	} {
 		for _, want := range []string{one.first, one.second} {
-			tk := newTestTask(t, "pwd; test -e \"$AT\"/../user_logs; echo here > made")
+			tk := newTestTask(t, "pwd && test -d \"$AT\"/../user_logs && echo here > made")
 			tk.Environment = &trainyard.EnvironmentPlan{Name: "bash", Hash: key(groupName(t), one.image), Image: one.image}
 			tk.DockerArgs = one.args
 			tk.Run.Env = map[string]string{"AT": tk.Run.Seen(tk.Run.Dir)}
@@ -65,7 +65,13 @@ func imageWithoutBash(t *testing.T, c Config, name, more string) string {
 func TestImageWithoutBash(t *testing.T) {
 	c := needEngine(t)
 	c.Image = imageWithoutBash(t, c, "plain", "")
-	plainShell(t, open(t, c, t.TempDir(), trainyard.Resources{}))
+	d := open(t, c, t.TempDir(), trainyard.Resources{})
+	plainShell(t, d)
+	told := newTestTask(t, "echo $BASH_VERSION") // of bash elsewhere
+	told.Run.Env = map[string]string{"BASH_VERSION": "5"}
+	if text, r := run(t, d, told); r.Class != trainyard.ClassOK || text != "5\n" {
+		t.Errorf("it ended with %+v, and wrote %q", r, text)
+	}
 }
 
 // plainShell holds a driver whose image has only sh to the most important of the contract.

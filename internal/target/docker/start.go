@@ -150,10 +150,8 @@ func (d *Driver) makeFolder(e *task, t trainyard.Task, p *plan) error {
 			return err
 		}
 	}
-	for _, name := range []string{pipeFile, overFile} {
-		if err := makePipe(d.box(e, name)); err != nil {
-			return fmt.Errorf("make pipe: %w", err)
-		}
+	if err := makePipe(d.box(e, pipeFile)); err != nil {
+		return fmt.Errorf("make pipe for its output: %w", err)
 	}
 	return target.WriteJSON(d.path(e, taskFile), p.rec)
 }
@@ -211,7 +209,6 @@ func (d *Driver) awaitBegin(ctx context.Context, t *task) error {
 	for look := 0; ; look++ {
 		if at, ok := d.beganAt(t); ok {
 			d.markBegun(t, at)
-			d.hear(t)
 			return nil
 		}
 		if look%100 == 99 {

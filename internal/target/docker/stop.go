@@ -144,7 +144,6 @@ func (d *Driver) Remove(ctx context.Context, id trainyard.TaskID) error {
 	if t == nil {
 		return err
 	}
-	d.awaitDeath(ctx, t)
 	err = d.engine.remove(ctx, d.container(t), true)
 	if err != nil {
 		err = engineError(err)

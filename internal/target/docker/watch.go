@@ -23,7 +23,7 @@ func (d *Driver) watch() {
 			select {
 			case m := <-stream.Messages:
 				if m.Action == events.ActionDie {
-					d.sawDeath(trainyard.TaskID(m.Actor.Attributes[labelTask]))
+					d.setDied(trainyard.TaskID(m.Actor.Attributes[labelTask]).Dir(), true)
 				}
 				d.signal()
 			case err := <-stream.Err:
