@@ -142,38 +142,6 @@ func TestOddThingsInOutputsAreSkippedAndSaid(t *testing.T) {
 	}
 }
 
-func TestLinksOfAContainedTaskAreFollowedAsItMadeThem(t *testing.T) {
-	st := newStore(t)
-	s := stager(t, st)
-	tk := task("links")
-	tk.Contained = true
-	got, _ := prepare(t, s, tk)
-	const view = trainyard.ContainedView
-	script := `mkdir runs runs/7; echo w > runs/7/weights; ln -s ` + view + `/work/runs/7 runs/last; cd outputs
-		ln -s ` + view + `/work/runs/last latest; ln -s ` + view + `/work/runs/last/weights best; ln -s ../runs/last/weights relative
-		ln -s ` + view + `/work/gone broken; ln -s ` + view + `/../secret above; ln -s latest/../../../.. far
-		mkdir -p ../deep/er; echo right > ../deep/f; echo wrong > ../f; ln -s ` + view + `/work/deep/er ../cur; ln -s ` + view + `/work/cur/../f climbs`
-	mustShell(t, got, script)
-	p := finish(t, s, got)
-	prefix := "artifacts/links/outputs/"
-	if keys := st.keys(t, prefix); !slices.Equal(keys, []string{prefix + "best", prefix + "climbs", prefix + "latest/weights", prefix + "relative"}) {
-		t.Errorf("stored %q; said %s", keys, p.all())
-	}
-	if text, err := os.ReadFile(filepath.Join(st.dir, filepath.FromSlash(prefix), "climbs")); string(text) != "right\n" {
-		t.Errorf("a link that climbs leads to %q, %v", text, err)
-	}
-	for _, words := range []string{"nowhere (above, broken)", "outside the job's folder (far)"} {
-		if !strings.Contains(p.all(), words) {
-			t.Errorf("did not say %q:\n%s", words, p.all())
-		}
-	}
-	if err := os.Symlink(view+"/work/outputs/round", filepath.Join(got.Run.Dir, "outputs", "round")); err != nil {
-		t.Fatal(err)
-	}
-	err := s.Finish(t.Context(), got, trainyard.Result{Class: trainyard.ClassOK}, &teller{})
-	wantFault(t, err, trainyard.ClassData, "round", "more than 255 links")
-}
-
 func TestWorkingDirectoryThatWentIsNoError(t *testing.T) {
 	for name, command := range map[string]string{
 		"deleted":          `rm -rf "$PWD"`,

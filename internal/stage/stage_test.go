@@ -423,49 +423,6 @@ func TestCommandIsFilledIn(t *testing.T) {
 	}
 }
 
-func TestContainedTaskIsToldWhereItSeesItsFolder(t *testing.T) {
-	st := newStore(t)
-	st.put(t, map[string]string{"data/iris.csv": "x", "more/m.txt": "y"})
-	s := stager(t, st)
-	tk := task("contained")
-	tk.Contained = true
-	tk.Inputs = map[string]trainyard.TaskInput{
-		"lr":     {Type: "literal", Value: "1e-05"},
-		"shared": {Type: "uri_file", Key: "data/iris.csv", URI: "azureml://datastores/d/paths/iris.csv", Mode: "ReadOnlyMount"},
-		"own":    {Type: "uri_folder", Key: "more/", URI: "azureml://datastores/d/paths/more/", Mode: "Download"},
-		"raw":    {Type: "uri_folder", Key: "data/", URI: "azureml://datastores/d/paths/", Mode: "Direct"},
-	}
-	tk.Outputs = map[string]trainyard.TaskOutput{
-		"model": {Type: "uri_folder", Key: "out/model", Mode: "ReadWriteMount"},
-		"score": {Type: "uri_file", Key: "out/score.txt", Mode: "Upload"},
-	}
-	tk.Command = "${{inputs.lr}} ${{inputs.own}} ${{inputs.raw}} ${{outputs.model}} ${{outputs.score}} ${{inputs.shared}}"
-	for range 2 { // again as after a crash
-		got, _ := prepare(t, s, tk)
-		run, folder, view := got.Run, s.folder(tk.ID), trainyard.ContainedView
-		want := "1e-05 " + view + "/inputs/own azureml://datastores/d/paths/ " + view + "/outputs-named/model " + view + "/outputs-named/score/score.txt "
-		shared, cut := strings.CutPrefix(run.Command, want)
-		if !cut || len(run.Shared) == 0 || !slices.ContainsFunc(run.Shared, func(dir string) bool { return strings.HasPrefix(shared, dir) }) {
-			t.Errorf("its command is %q, and it shares %q; want %q and a path in the cache", run.Command, run.Shared, want)
-		}
-		if run.Root != folder || run.View != view || run.Dir != filepath.Join(folder, workPart) || run.LogDir != filepath.Join(folder, logsPart) {
-			t.Errorf("the node is told %+v", run)
-		}
-		if env := run.Env; env["AZURE_ML_INPUT_own"] != view+"/inputs/own" || env["AZUREML_DATAREFERENCE_model"] != view+"/outputs-named/model" ||
-			env["AZUREML_SCRIPT_DIRECTORY_NAME"] != view+"/work" || env["AZURE_ML_INPUT_shared"] != shared {
-			t.Errorf("its environment is %v", env)
-		}
-		for seen, there := range map[string]string{view + "/inputs/own/m.txt": folder + "/inputs/own/m.txt", view: folder, shared: shared, view + "x": view + "x"} {
-			if run.Unseen(seen) != there || run.Seen(there) != seen {
-				t.Errorf("%s is %s on the node, and %s is %s in there", seen, run.Unseen(seen), there, run.Seen(there))
-			}
-		}
-		if data, err := os.ReadFile(run.Unseen(run.Env["AZURE_ML_INPUT_own"] + "/m.txt")); string(data) != "y" {
-			t.Errorf("its input is %q, %v", data, err)
-		}
-	}
-}
-
 func TestUnknownNamesInCommandsAreSaid(t *testing.T) {
 	for command, words := range map[string][]string{
 		"${{inputs.rl}}":      {"inputs.rl", `no input "rl"`, "batch, lr"},

@@ -70,9 +70,7 @@ type task struct {
 	hold     io.Closer     // keeps the port from others that it has of this computer
 }
 
-func newTask(dir string) *task {
-	return &task{dir: dir, nudge: make(chan struct{}, 1)}
-}
+func newTask(dir string) *task { return &task{dir: dir, nudge: make(chan struct{}, 1)} }
 
 // record is task.json.
 type record struct {
