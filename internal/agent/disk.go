@@ -30,9 +30,9 @@ type stored struct {
 	CollectorKey string `json:"collectorKey,omitempty"` // and what tells the script from others who reach that; "" of a replica that is older than keys
 }
 
-// Beside each other in the agent's folder lie, for each task, named after it: one file from when it is wanted, one more from when it is
-// staged, and a folder if staging writes logs. No file is replaced on a task's usual way and no folder made: on common file systems each
-// of the two takes longer than all else the agent does for a short task.
+// Beside each other in the agent's folder lie, for each task, named after it: one file from when it is wanted (if it is staged here), one
+// more from when it is staged, and a folder if staging writes logs. No file is replaced on a task's usual way and no folder made: on common
+// file systems each of the two takes longer than all else the agent does for a short task.
 const (
 	wantedFile = ".wanted"
 	stagedFile = ".staged"

@@ -20,8 +20,10 @@ func (k *task) stage(ctx context.Context) *trainyard.Result {
 		if k.a.mayStart(ctx) != nil {
 			return &trainyard.Result{}
 		}
-	} else if err := k.save(); err != nil { // whoever comes after a crash must know what to clear away
-		return failed(err, trainyard.ClassStart)
+	} else if !k.a.cfg.SelfStaged { // whoever comes after a crash must know what to clear away
+		if err := k.save(); err != nil {
+			return failed(err, trainyard.ClassStart)
+		}
 	}
 	k.change(soon, func(r *trainyard.TaskReport) { r.State = trainyard.TaskStaging })
 	t, err := k.prepare(ctx)

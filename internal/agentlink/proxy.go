@@ -30,7 +30,9 @@ func NewProxy(c DialConfig, log *slog.Logger) (*Proxy, error) {
 		return nil, err
 	}
 	t.ResponseHeaderTimeout = 0 // a task may wait for what takes long
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	var plain net.ListenConfig
+	plain.SetMultipathTCP(false) // looking whether there is such a thing takes longer than to listen
+	ln, err := plain.Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}

@@ -15,7 +15,7 @@ import (
 // Files are the files that nodes see, from where this program is: on this computer, or on a login node. An error of theirs that Away says
 // yes to says nothing of the files.
 type Files interface {
-	List(dir string) ([]fs.FileInfo, error)
+	List(dir string) ([]fs.DirEntry, error)
 	Stat(path string) (fs.FileInfo, error)
 	Open(path string, from int64) (io.ReadCloser, error)       // up to its present end
 	Write(path string, data io.Reader, mode fs.FileMode) error // whole or not at all
@@ -92,24 +92,7 @@ func Share(f Files, path, dir string, mode fs.FileMode) (string, error) {
 // disk is this computer's files.
 type disk struct{}
 
-func (disk) List(dir string) ([]fs.FileInfo, error) {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]fs.FileInfo, 0, len(entries))
-	for _, e := range entries {
-		info, err := e.Info()
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // it went while we looked
-		}
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, info)
-	}
-	return out, nil
-}
+func (disk) List(dir string) ([]fs.DirEntry, error) { return os.ReadDir(dir) }
 
 func (disk) Stat(path string) (fs.FileInfo, error) { return os.Stat(path) }
 

@@ -38,8 +38,15 @@ func (r *remote) told(doing, name string, err error) error {
 	return r.broken(doing+" "+name, err)
 }
 
-func (r *remote) List(dir string) (out []fs.FileInfo, err error) {
-	err = r.try("list", dir, func(c *sftp.Client) error { out, err = c.ReadDir(dir); return err })
+func (r *remote) List(dir string) (out []fs.DirEntry, err error) {
+	err = r.try("list", dir, func(c *sftp.Client) error {
+		infos, err := c.ReadDir(dir)
+		out = make([]fs.DirEntry, len(infos))
+		for i, info := range infos {
+			out[i] = fs.FileInfoToDirEntry(info)
+		}
+		return err
+	})
 	return out, err
 }
 

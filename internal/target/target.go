@@ -138,6 +138,7 @@ type Env struct {
 	Group string              // a name unique to this node on its machine, for what is visible outside Dir (cgroups, labels)
 	GPUs  *gpu.Reader         // of this computer, shared by its drivers; nil: the driver's own
 	Log   *slog.Logger
+	Alone bool // it is for one task, and nobody comes back to Dir: no more need be written down than the task itself reads
 
 	Program string // path of the program that SelfStaged kinds start; those for other processors are beside it, as trainyard-linux-ARCH
 	Tells   bool   // places may ask the server what they are to run: Teller

@@ -60,6 +60,10 @@ func (g *cgroup) prepare(attr *syscall.SysProcAttr) {
 	attr.UseCgroupFD, attr.CgroupFD = true, int(f.Fd())
 }
 
+func (g *cgroup) whole(attr *syscall.SysProcAttr) bool {
+	return attr.UseCgroupFD && len(g.dirs()) == 1 && g.shared == ""
+}
+
 func (g *cgroup) attach(pid int) error {
 	raiseOOMScore(pid)
 	if g.fd != nil {
@@ -173,6 +177,9 @@ func withChildren(dir string) []string {
 
 // make makes a task's cgroups with its limits, and notes in rec where they are and what is not held.
 func (c *cgroups) make(name string, limit trainyard.Resources, rec *record) (*cgroup, error) {
+	if limit.MemoryMB > 0 || limit.CPUs > 0 {
+		c.limits()
+	}
 	g := &cgroup{}
 	g.groups = c.pathsOf(name, limit)
 	if c.cpu.dir != "" && !c.cpu.v2 && g.groups.CPU == "" && c.limit.CPUs > 0 {
@@ -217,6 +224,7 @@ func (c *cgroups) pathsOf(name string, limit trainyard.Resources) groups {
 
 // found is what there is of a task's cgroups by name alone; nil for nothing.
 func (c *cgroups) found(name string) *cgroup {
+	c.limits()
 	all := c.pathsOf(name, trainyard.Resources{MemoryMB: 1, CPUs: 1})
 	g := &cgroup{groups: all}
 	for _, dir := range g.dirs() {

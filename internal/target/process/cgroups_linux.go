@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -23,6 +24,7 @@ type cgroups struct {
 	memory place
 	cpu    place
 	limit  trainyard.Resources
+	limits func() // finds memory and cpu on v1, once something is to be limited: to make and to clear away those costs more than the tree
 }
 
 // place is the node's folder in one tree. An empty dir: not to be had, and why.
@@ -34,7 +36,7 @@ type place struct {
 
 // openCgroups finds what there is below root. self is /proc/self/cgroup. Nothing that is missing is an error: see notes.
 func openCgroups(root, self, group string, limit trainyard.Resources) *cgroups {
-	c := &cgroups{limit: limit}
+	c := &cgroups{limit: limit, limits: func() {}}
 	if root == "none" {
 		off := place{why: "cgroups are switched off by cgroupRoot: none"}
 		c.tree, c.memory, c.cpu = off, off, off
@@ -47,6 +49,7 @@ func openCgroups(root, self, group string, limit trainyard.Resources) *cgroups {
 	if exists(filepath.Join(root, "cgroup.controllers")) {
 		c.tree = find(true, "", root)
 		c.memory, c.cpu = c.enable("memory", limit.MemoryMB > 0), c.enable("cpu", limit.CPUs > 0)
+		c.hold()
 	} else {
 		c.tree = find(true, "", filepath.Join(root, "unified"))
 		for _, name := range []string{"pids", "freezer"} {
@@ -54,10 +57,19 @@ func openCgroups(root, self, group string, limit trainyard.Resources) *cgroups {
 				c.tree = find(false, name, filepath.Join(root, name))
 			}
 		}
-		c.memory = find(false, "memory", filepath.Join(root, "memory"))
-		c.cpu = find(false, "cpu", filepath.Join(root, "cpu"), filepath.Join(root, "cpu,cpuacct"))
+		c.limits = sync.OnceFunc(func() {
+			c.memory = find(false, "memory", filepath.Join(root, "memory"))
+			c.cpu = find(false, "cpu", filepath.Join(root, "cpu"), filepath.Join(root, "cpu,cpuacct"))
+			c.hold()
+		})
 	}
-	c.hold()
+	left := func(name string) bool { // by an agent before, to be taken away by this one
+		node := filepath.Join("trainyard", cleanGroup(group))
+		return exists(filepath.Join(root, name, node)) || exists(filepath.Join(root, name, own[name], node))
+	}
+	if limit.MemoryMB > 0 || limit.CPUs > 0 || left("memory") || left("cpu") {
+		c.limits()
+	}
 	return c
 }
 

@@ -19,7 +19,7 @@ import (
 type Driver struct {
 	env   target.Env
 	shell string
-	lock  io.Closer
+	lock  io.Closer // nil: Env.Alone
 	host  *host
 	base  map[string]string // environment that every task gets
 	gpus  *gpu.Reader
@@ -37,7 +37,10 @@ type Driver struct {
 
 // task is one task in memory: a copy of what its folder says.
 type task struct {
-	dir string
+	dir    string
+	folder string   // where its files are
+	lodges bool     // the folder is not the driver's: it was staged there
+	status *os.File // its task file, where that is in memory alone; else nil
 
 	// op is held by whoever starts or removes the task; gone says that the one before took it out of Driver.tasks.
 	op   sync.Mutex
@@ -90,7 +93,13 @@ func (t *task) observe() trainyard.Observation {
 
 // Logs reads the task's log up to the length it has now.
 func (d *Driver) Logs(ctx context.Context, id trainyard.TaskID, from int64) (io.ReadCloser, error) {
-	f, err := os.Open(d.path(id.Dir(), logFile))
+	d.mu.Lock()
+	folder := d.path(id.Dir(), "")
+	if t := d.tasks[id.Dir()]; t != nil {
+		folder = t.folder
+	}
+	d.mu.Unlock()
+	f, err := os.Open(filepath.Join(folder, logFile))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, trainyard.NotFound("task %q has no log here: it was not started, or it was removed", id)
 	}
@@ -146,6 +155,9 @@ func (d *Driver) Close() error {
 	d.follows.Wait()
 	d.host.close()
 	d.gpus.Close()
+	if d.lock == nil {
+		return nil
+	}
 	return d.lock.Close()
 }
 
@@ -172,7 +184,7 @@ func (d *Driver) acquire(id trainyard.TaskID, create bool) (*task, error) {
 		}
 		t := d.tasks[dir]
 		if t == nil && create {
-			t = newTask(id, dir)
+			t = newTask(id, dir, d.path(dir, ""))
 			d.tasks[dir] = t
 		}
 		d.mu.Unlock()
@@ -201,6 +213,6 @@ func (d *Driver) release(t *task, drop bool) {
 	t.op.Unlock()
 }
 
-func newTask(id trainyard.TaskID, dir string) *task {
-	return &task{id: id, dir: dir, nudge: make(chan struct{}, 1), done: make(chan struct{})}
+func newTask(id trainyard.TaskID, dir, folder string) *task {
+	return &task{id: id, dir: dir, folder: folder, nudge: make(chan struct{}, 1), done: make(chan struct{})}
 }

@@ -159,10 +159,19 @@ func (p *process) waitPidfd() exit {
 	if !ours {
 		return exit{}
 	}
-	return reap(p.pid, unix.WNOHANG)
+	return p.reap(unix.WNOHANG)
 }
 
 func maxRSSMB(use *unix.Rusage) int64 { return (use.Maxrss + 1023) >> 10 }
+
+// memoryFile makes a file that is on no disk; nil where that cannot be.
+func memoryFile(name string) *os.File {
+	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil
+	}
+	return os.NewFile(uintptr(fd), name)
+}
 
 // raiseOOMScore makes the kernel prefer a task to the agent and the server when the whole machine is out of memory.
 func raiseOOMScore(pid int) {

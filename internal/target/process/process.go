@@ -10,6 +10,9 @@
 //	end.json   how it ended, only if the status alone does not say
 //	tmp/       its TMPDIR
 //
+// With Env.Alone they lie in the folder that the task was staged in, and what is in the task file is in memory where the system can do that:
+// on file systems where a new file takes long, each of them takes longer than all else that is done for a short task.
+//
 // The process is a few lines of shell that wait at a gate: a pipe the agent holds. The agent records the process, puts it where it is
 // tracked and limited, and opens the gate. The shell then writes "b" as the status, runs the user's command, and writes its exit code. If
 // the agent dies before it opens the gate, the shell reads end of file and leaves. So "b" means that the user's command ran, and a task
@@ -86,14 +89,9 @@ func (c *Config) open(ctx context.Context, env target.Env, step func(string)) (*
 	if err := os.MkdirAll(env.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open process target: %w", err)
 	}
-	lock, err := lockDir(ctx, env.Dir)
-	if err != nil {
-		return nil, err
-	}
 	d := &Driver{
 		env:     env,
 		shell:   c.shell(),
-		lock:    lock,
 		host:    newHost(c.CgroupRoot, env),
 		base:    environ(os.Environ()),
 		tasks:   map[string]*task{},
@@ -102,7 +100,13 @@ func (c *Config) open(ctx context.Context, env target.Env, step func(string)) (*
 		step:    step,
 		gpus:    cmp.Or(env.GPUs, &gpu.Reader{}),
 	}
-	if err := d.adopt(); err != nil {
+	if env.Alone {
+		return d, nil
+	}
+	if d.lock, err = lockDir(ctx, env.Dir); err == nil {
+		err = d.adopt()
+	}
+	if err != nil {
 		d.Close()
 		return nil, err
 	}

@@ -83,8 +83,12 @@ func readTask(folder string) (s status, rec record, ok bool, err error) {
 		return status{}, record{}, false, err
 	}
 	defer f.Close()
+	return readStatus(f)
+}
+
+func readStatus(f *os.File) (s status, rec record, ok bool, err error) {
 	buf := make([]byte, 4096)
-	n, err := f.Read(buf)
+	n, err := f.ReadAt(buf, 0)
 	if err != nil && err != io.EOF {
 		return status{}, record{}, false, err
 	}
@@ -96,6 +100,16 @@ func readTask(folder string) (s status, rec record, ok bool, err error) {
 	s.at = info.ModTime()
 	ok = n > statusSize && json.Unmarshal(buf[statusSize:n], &rec) == nil
 	return s, rec, ok, nil
+}
+
+// said is what the task's shell has written up to now.
+func (t *task) said() (s status, err error) {
+	if t.status != nil {
+		s, _, _, err = readStatus(t.status)
+	} else {
+		s, _, _, err = readTask(t.folder)
+	}
+	return s, err
 }
 
 // writeRecord writes down which process is the task's.

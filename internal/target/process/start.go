@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -13,7 +12,6 @@ import (
 	"time"
 
 	"github.com/trainyard/trainyard"
-	"github.com/trainyard/trainyard/internal/target"
 )
 
 // longCommand is the length in bytes from which a command goes through a file: Linux takes 128 KiB in one argument, Windows less.
@@ -29,6 +27,7 @@ type launch struct {
 	env    []string
 	task   *os.File // where the shell writes the status
 	log    *os.File
+	memory bool // task is in memory alone
 	limit  trainyard.Resources
 	hide   []string
 	keep   []string // reachable even below hide
@@ -79,25 +78,28 @@ func (d *Driver) begin(ctx context.Context, e *task, t trainyard.Task) error {
 	if err != nil {
 		return err
 	}
-	l, err := d.prepare(e.dir, t, lent)
+	l, err := d.prepare(e, t, lent)
 	defer l.close()
 	if err != nil {
-		return errors.Join(err, target.RemoveAll(l.folder))
+		return errors.Join(err, e.clear())
 	}
 	d.at("prepared")
 	p, rec, err := d.host.spawn(l)
 	if err != nil {
-		return errors.Join(err, target.RemoveAll(l.folder))
+		return errors.Join(err, e.clear())
 	}
 	d.at("spawned")
 	rec.Started, rec.GPUs, rec.Lent = time.Now(), l.gpus, len(l.lent.env) > 0
 	rec.Note = strings.Join(slices.DeleteFunc([]string{rec.Note, l.lent.note}, func(s string) bool { return s == "" }), "; ")
-	if err := d.admit(p, l.task, rec); err != nil {
-		return errors.Join(err, p.cancel(), target.RemoveAll(l.folder))
+	if err := d.admit(p, l, rec); err != nil {
+		return errors.Join(err, p.cancel(), e.clear())
 	}
 	d.at("opened")
 	d.mu.Lock()
 	e.rec, e.proc, e.began = rec, p, true
+	if l.memory {
+		e.status, l.task = l.task, nil
+	}
 	d.mu.Unlock()
 	d.follows.Add(1)
 	go d.follow(e)
@@ -105,9 +107,11 @@ func (d *Driver) begin(ctx context.Context, e *task, t trainyard.Task) error {
 }
 
 // admit records the process, puts it into its cgroups and opens its gate, in this order: what is let through is known and held.
-func (d *Driver) admit(p *process, task *os.File, rec record) error {
-	if err := writeRecord(task, rec); err != nil {
-		return err
+func (d *Driver) admit(p *process, l *launch, rec record) error {
+	if !l.memory {
+		if err := writeRecord(l.task, rec); err != nil {
+			return err
+		}
 	}
 	d.at("recorded")
 	if err := p.attach(); err != nil {
@@ -126,11 +130,16 @@ func (d *Driver) at(step string) {
 
 // prepare makes the task's folder. One that is there is of a start that never opened its gate: it goes, with the files that its process
 // may still hold open.
-func (d *Driver) prepare(name string, t trainyard.Task, lent lent) (*launch, error) {
+func (d *Driver) prepare(e *task, t trainyard.Task, lent lent) (*launch, error) {
+	if d.env.Alone && t.Run.Root != "" {
+		d.mu.Lock()
+		e.folder, e.lodges = t.Run.Root, true
+		d.mu.Unlock()
+	}
 	l := &launch{
 		id:     t.ID,
-		name:   name,
-		folder: d.path(name, ""),
+		name:   e.dir,
+		folder: e.folder,
 		dir:    t.Run.Dir,
 		argv:   shellArgs(d.shell, t.Run.Command),
 		limit:  t.Resources,
@@ -142,11 +151,9 @@ func (d *Driver) prepare(name string, t trainyard.Task, lent lent) (*launch, err
 		l.keep = append(l.keep, t.Run.LogDir)
 	}
 	l.env = d.taskEnv(l, t.Run.Env)
-	err := os.Mkdir(l.folder, 0o700)
-	if errors.Is(err, fs.ErrExist) {
-		if err = target.RemoveAll(l.folder); err == nil {
-			err = os.Mkdir(l.folder, 0o700)
-		}
+	err := e.clear()
+	if err == nil && !e.lodges {
+		err = os.Mkdir(l.folder, 0o700)
 	}
 	if err != nil {
 		return l, err
@@ -158,13 +165,19 @@ func (d *Driver) prepare(name string, t trainyard.Task, lent lent) (*launch, err
 			return l, err
 		}
 	}
-	return l, l.makeFiles()
+	return l, l.makeFiles(d.env.Alone)
 }
 
-// makeFiles makes what every task's folder has.
-func (l *launch) makeFiles() (err error) {
-	if l.task, err = os.OpenFile(filepath.Join(l.folder, taskFile), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
-		return err
+// makeFiles makes what every task's folder has. alone: nobody but this driver will ask how the task ended.
+func (l *launch) makeFiles(alone bool) (err error) {
+	if alone {
+		l.task = memoryFile(taskFile)
+		l.memory = l.task != nil
+	}
+	if l.task == nil {
+		if l.task, err = os.OpenFile(filepath.Join(l.folder, taskFile), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
+			return err
+		}
 	}
 	if _, err = l.task.WriteAt(noStatus, 0); err != nil {
 		return err
