@@ -33,7 +33,7 @@ func main() {
 	only := flag.String("only", "", "engines: measure beside the engines, and leave the rest of -out as it is; docker, slurm or kube: beside this one; serving, or starts, gateway or idle of it: only that")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	ctx, cancel := context.WithTimeout(ctx, 40*time.Minute) // an engine may have to be built first
+	ctx, cancel := context.WithTimeout(ctx, time.Hour) // an engine may have to be built first
 	err := run(ctx, *binary, *out, *folder, *only, *jobs, *starts)
 	cancel()
 	stop()
@@ -46,6 +46,9 @@ func main() {
 type row struct{ what, budget, measured, limits string }
 
 func run(ctx context.Context, binary, out, folder, only string, jobs, starts int) error {
+	if _, err := os.Stat(out); out != "" && err == nil && only != "" && only != onlyEngines {
+		return fmt.Errorf("%s is there, and -only %s would write over the rest of it; leave -out away, or name a new file", out, only)
+	}
 	text := ""
 	var failed error
 	if only == "" {
