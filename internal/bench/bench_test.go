@@ -88,3 +88,20 @@ func TestAStartIsSplitByItsTimeline(t *testing.T) {
 		}
 	}
 }
+
+func TestOneEnginesRowsTakeThePlaceOfItsOwn(t *testing.T) {
+	row := func(through string, more float64) pair {
+		return pair{through: through, what: "w", plain: "p", ours: "o", more: more, limits: "l"}
+	}
+	page := besides([]pair{row("Docker", 1), row("Slurm, attached", 2), row("Slurm, attached", 3), row("Kubernetes", 4)}, nil)
+	got, err := renewed(page, []pair{row("Slurm, attached", 5), row("Slurm, attached", 6)})
+	want := besides([]pair{row("Docker", 1), row("Slurm, attached", 5), row("Slurm, attached", 6), row("Kubernetes", 4)}, nil)
+	if err != nil || got != want {
+		t.Errorf("%v:\n%s", err, got)
+	}
+	for _, bad := range []string{strings.Replace(page, measuredToday(), "Measured on 2020-01-01.", 1), besides([]pair{row("Docker", 1)}, nil)} {
+		if _, err := renewed(bad, []pair{row("Slurm, attached", 5)}); err == nil || !strings.Contains(err.Error(), "-only engines") {
+			t.Errorf("rows went into a page where they do not belong: %v", err)
+		}
+	}
+}

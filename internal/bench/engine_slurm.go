@@ -39,7 +39,7 @@ func openSlurm(ctx context.Context, binary string) (*contest, error) {
 	held, err := s.through(ctx, "pilots", "")
 	c.ours = []entrant{
 		{attached, "Slurm, attached", "Slurm's own scheduling, which takes up to a second on either side; then the start of Trainyard's program for tasks on the node, which stages the job",
-			"where CPUs are fewer than jobs, how soon Slurm sees that one is free; else the processors, which server, controller and all nodes share here. As profiled on two processors, Slurm takes some 40 ms of them for a job that does nothing, and Trainyard some 30 more: 7 for two commits and a few files at the server, 3 for the user's shell, and the rest on the node for the program for tasks (9 MB, no agent), of which 2 are what any Go program takes and 3 are page faults; each file or folder takes a further half on a file system that for a minute gives no inode again that was freed (ext4 without a journal)"},
+			"where CPUs are fewer than jobs, how soon Slurm sees that one is free; else the processors, which server, controller and all nodes share here. As profiled on two processors, Slurm takes some 40 ms of them for a job that does nothing, and Trainyard some 30 more: 7 for two commits and a few files at the server, 4 for the job's two shells, and the rest on the node for the program for tasks (9 MB, no agent), of which 2 are what any Go program takes and 3 are page faults; each file or folder takes a further half on a file system that for a minute gives no inode again that was freed (ext4 without a journal)"},
 		{held, "Slurm, pilot nodes", "as on any warm node: two synced commits, then a fork, with TLS in between", "as on any warm node, and one job at a time on each pilot"},
 	}
 	return c, err

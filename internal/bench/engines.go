@@ -45,7 +45,7 @@ func engines() []engine {
 	return []engine{
 		{name: "Docker", dir: "docker", env: dockerHost, plain: "`docker run --rm --network host`", starts: 20, jobs: 20, rounds: 11, rest: time.Second, open: openDocker},
 		{name: "Slurm", dir: "slurm", env: slurmConf, tune: []string{slurmTuned, "CPUS=4"}, plain: "`sbatch`",
-			starts: 40, jobs: 200, rounds: 9, rest: 500 * time.Millisecond, open: openSlurm},
+			starts: 40, jobs: 200, rounds: 7, rest: 500 * time.Millisecond, open: openSlurm},
 		{name: "Slurm with CPUs that this computer does not have", dir: "slurm", env: slurmConf, tune: []string{slurmTuned, "CPUS=64"},
 			where: manyCPUs, plain: "`sbatch`", jobs: 200, rounds: 7, rest: 500 * time.Millisecond, open: openSlurm},
 		{name: "Kubernetes", dir: "kube", env: kubeConfig, plain: "a Job made through the API and watched until it is complete",
@@ -303,7 +303,7 @@ func besides(rows []pair, leftOut []string) string {
 	b.WriteString(besideHead + "\n\n")
 	b.WriteString("The same work on the same engine, by its own command and through Trainyard's HTTP API, in turn: the same image, the same resources, eight submitting\n" +
 		"at once. The last column but one is Trainyard's time as a part of the engine's own, of jobs at once the median over the rounds: up to 1.10 is\n" +
-		"what is aimed at. What processors did is counted for the whole computer, until some seconds after the last job. Measured on " + time.Now().Format(time.DateOnly) + ".\n\n")
+		"what is aimed at. What processors did is counted for the whole computer, until some seconds after the last job. " + measuredToday() + "\n\n")
 	for _, e := range engines() {
 		if e.where == "" {
 			fmt.Fprintf(&b, "- %s by itself: %s.\n", e.name, e.plain)
@@ -317,7 +317,36 @@ func besides(rows []pair, leftOut []string) string {
 	}
 	b.WriteString("\n| through | what | the engine by itself | Trainyard | time, Trainyard ÷ engine | what limits it |\n| --- | --- | --- | --- | --- | --- |\n")
 	for _, r := range rows {
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %.2f | %s |\n", r.through, r.what, r.plain, r.ours, r.more, r.limits)
+		b.WriteString(r.line())
 	}
 	return b.String()
+}
+
+func measuredToday() string { return "Measured on " + time.Now().Format(time.DateOnly) + "." }
+
+func (r pair) line() string {
+	return fmt.Sprintf("| %s | %s | %s | %s | %.2f | %s |\n", r.through, r.what, r.plain, r.ours, r.more, r.limits)
+}
+
+// renewed is the part of the page about engines with rows in the place of those that go through the same.
+func renewed(part string, rows []pair) (string, error) {
+	if !strings.Contains(part, measuredToday()) {
+		return "", errors.New("the other rows were measured on another day: measure all with -only engines")
+	}
+	var b strings.Builder
+	put := false
+	for line := range strings.Lines(part) {
+		if !slices.ContainsFunc(rows, func(r pair) bool { return strings.HasPrefix(line, "| "+r.through+" |") }) {
+			b.WriteString(line)
+			continue
+		}
+		for i := 0; i < len(rows) && !put; i++ {
+			b.WriteString(rows[i].line())
+		}
+		put = true
+	}
+	if !put {
+		return "", errors.New("the page has no row of this engine: measure all with -only engines")
+	}
+	return b.String(), nil
 }

@@ -30,7 +30,7 @@ func main() {
 	jobs := flag.Int("jobs", 1000, "jobs of `true` in the throughput run")
 	starts := flag.Int("starts", 200, "jobs in the latency run")
 	folder := flag.String("engines", "", "folder of the scripts that start engines, such as test/engines (default: only engines that variables lead to)")
-	only := flag.String("only", "", "engines: measure beside the engines, and leave the rest of -out as it is; docker, slurm or kube: beside this one; serving, or starts, gateway or idle of it: only that")
+	only := flag.String("only", "", "engines: measure beside the engines, and leave the rest of -out as it is; docker, slurm or kube: beside this one, and leave the others' rows; serving, or starts, gateway or idle of it: only that")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	ctx, cancel := context.WithTimeout(ctx, time.Hour) // an engine may have to be built first
@@ -46,8 +46,11 @@ func main() {
 type row struct{ what, budget, measured, limits string }
 
 func run(ctx context.Context, binary, out, folder, only string, jobs, starts int) error {
-	if _, err := os.Stat(out); out != "" && err == nil && only != "" && only != onlyEngines {
+	there, err := os.ReadFile(out)
+	if err == nil && isServing(only) {
 		return fmt.Errorf("%s is there, and -only %s would write over the rest of it; leave -out away, or name a new file", out, only)
+	} else if err != nil && out != "" && !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
 	text := ""
 	var failed error
@@ -68,20 +71,22 @@ func run(ctx context.Context, binary, out, folder, only string, jobs, starts int
 	}
 	if !isServing(only) {
 		pairs, leftOut, err := beside(ctx, binary, folder, only)
-		text += besides(pairs, leftOut)
 		failed = errors.Join(failed, err)
+		if before, part, found := strings.Cut(string(there), besideHead); found && only == onlyEngines { // the page's last part
+			text = before + besides(pairs, leftOut)
+		} else if found && only != "" {
+			lines, err := renewed(part, pairs)
+			if err != nil {
+				return errors.Join(err, failed)
+			}
+			text = before + besideHead + lines
+		} else {
+			text += besides(pairs, leftOut)
+		}
 	}
 	if out == "" {
 		fmt.Print(text)
 		return failed
-	}
-	if only == onlyEngines { // the page's last part
-		page, err := os.ReadFile(out)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return errors.Join(err, failed)
-		}
-		before, _, _ := strings.Cut(string(page), besideHead)
-		text = before + text
 	}
 	return errors.Join(os.WriteFile(out, []byte(text), 0o644), failed)
 }

@@ -112,7 +112,7 @@ func (f Options) run(ctx context.Context, t trainyard.Task, first bool, out io.W
 		return end, err
 	}
 	defer proxy.Close()
-	driver, err := process.Kind().New().Open(ctx, target.Env{Dir: dir, Alone: true, Group: fmt.Sprintf("%s-%d", t.ID.Dir(), t.Lo), Log: log})
+	driver, err := process.Kind().New().Open(ctx, target.Env{Dir: filepath.Join(dir, "tasks"), Alone: f.Dir == "" || f.Fresh, Group: fmt.Sprintf("%s-%d", t.ID.Dir(), t.Lo), Log: log})
 	if err != nil {
 		return end, err
 	}

@@ -184,3 +184,40 @@ func TestAFreshStartRunsAgain(t *testing.T) {
 		t.Errorf("the command ran %d times", d.ran())
 	}
 }
+
+// A job may name files beside its working directory as the program names its own, and be the leader of a session.
+func TestTheFilesOfAJobAreInNobodysWay(t *testing.T) {
+	d := newDesk(t, "rm -rf ../tasks; for name in task tasks log tmp command work stop.json end.json; do mkdir -p ../$name/x; done; "+
+		`setsid bash -c "sleep 0.1; echo x >>$DESK/ran"`)
+	if err := d.start().Wait(); err != nil {
+		t.Errorf("%v: %s", err, d.said())
+	}
+	left, _ := filepath.Glob(d.path("trainyard-task-*"))
+	if end := d.end(); end.Result.Class != trainyard.ClassOK || d.ran() != 1 || len(left) > 0 {
+		t.Errorf("it left %+v and %q; the command got to its end %d times", end.Result, left, d.ran())
+	}
+}
+
+func TestASecondStartInAFolderThatIsKeptGoesOnWithTheFirst(t *testing.T) {
+	d := newDesk(t, "echo x >>$DESK/ran; until [ -e $DESK/go ]; do sleep 0.01; done; exit 4")
+	start := func() *exec.Cmd { // as in a pod: the end goes to a device, and there is no mark beside the task
+		cmd := exec.CommandContext(t.Context(), d.bin, "task", "--file", d.path("task.json"), "--result", "/dev/null", "--dir", d.path("kept"))
+		cmd.Env = append(os.Environ(), "TMPDIR="+d.dir)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		return cmd
+	}
+	first := start()
+	d.wait("the first start", func() bool { return d.ran() == 1 })
+	_ = first.Process.Kill()
+	_ = first.Wait()
+	second := start()
+	if err := os.WriteFile(d.path("go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_ = second.Wait()
+	if code := second.ProcessState.ExitCode(); code != 4 || d.ran() != 1 {
+		t.Errorf("it ended with %d, and the command ran %d times", code, d.ran())
+	}
+}

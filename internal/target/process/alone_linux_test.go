@@ -1,51 +1,26 @@
 package process
 
 import (
-	"fmt"
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/trainyard/trainyard"
 	"github.com/trainyard/trainyard/internal/target"
 	"github.com/trainyard/trainyard/internal/target/targettest"
 )
 
-// openAlone opens a driver as the program does that runs one task: on the folder that the task is staged in, too.
+// openAlone opens a driver as the program does that runs one task.
 func openAlone(t *testing.T, dir string) *Driver {
 	t.Helper()
-	d, err := (&Config{}).open(t.Context(), target.Env{Dir: dir, Group: groupName(t), Alone: true}, nil)
+	d, err := (&Config{}).open(context.Background(), target.Env{Dir: dir, Group: groupName(t), Alone: true}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { d.Close() })
 	return d
-}
-
-// staged is a task with a folder as staging makes it.
-func staged(t *testing.T, dir, name, command string) trainyard.Task {
-	t.Helper()
-	task := job(t, name, command)
-	task.Run.Root = filepath.Join(dir, task.ID.Dir())
-	task.Run.Dir = filepath.Join(task.Run.Root, "work")
-	if err := os.MkdirAll(task.Run.Dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	return task
-}
-
-// end runs the task to its end.
-func end(t *testing.T, d *Driver, task trainyard.Task) (trainyard.Observation, string) {
-	t.Helper()
-	start(t, d, task)
-	o := waitEnded(t, d, task.ID)
-	log, err := os.ReadFile(filepath.Join(task.Run.Root, logFile))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return o, string(log)
 }
 
 // Nobody comes back to such a driver: where the suite opens it again it is still the same, and it is not asked what happened while it was closed.
@@ -59,12 +34,12 @@ func TestConformanceAlone(t *testing.T) {
 	})
 }
 
-func TestAloneWritesNoMoreThanTheTaskReadsAndTakesOnlyThatAway(t *testing.T) {
+func TestAloneWritesNoMoreThanTheTaskReads(t *testing.T) {
 	dir := t.TempDir()
 	d := openAlone(t, dir)
-	task := staged(t, dir, "lodger", `echo "$TMPDIR"; test -w "$TMPDIR" && echo kept >result`)
-	o, log := end(t, d, task)
-	if o.Result.Class != trainyard.ClassOK || strings.TrimSpace(log) != filepath.Join(task.Run.Root, tmpDir) {
+	task := job(t, "alone", `echo "$TMPDIR"; exit 3`)
+	o, log := run(t, d, task)
+	if o.Result.Class != trainyard.ClassUser || o.Result.ExitCode != 3 || strings.TrimSpace(log) != d.path(task.ID.Dir(), tmpDir) {
 		t.Errorf("result is %+v, log is %q", *o.Result, log)
 	}
 	var files []string
@@ -73,83 +48,22 @@ func TestAloneWritesNoMoreThanTheTaskReadsAndTakesOnlyThatAway(t *testing.T) {
 		files = append(files, strings.ReplaceAll(rel, task.ID.Dir(), "T"))
 		return nil
 	})
-	if got := strings.Join(files, " "); got != ". T T/log T/tmp T/work T/work/result" {
+	if got := strings.Join(files, " "); got != ". T T/log T/tmp" {
 		t.Errorf("files are %s", got)
 	}
 	if err := d.Remove(t.Context(), task.ID); err != nil {
 		t.Fatal(err)
 	}
-	left, _ := filepath.Glob(filepath.Join(task.Run.Root, "*"))
-	kept, err := os.ReadFile(filepath.Join(task.Run.Dir, "result"))
-	if len(left) != 1 || err != nil || string(kept) != "kept\n" {
-		t.Errorf("after its removal %q are there, and its result is %q, %v", left, kept, err)
-	}
-}
-
-func TestAStartThatFailsAloneLeavesWhatWasStaged(t *testing.T) {
-	dir := t.TempDir()
-	d := openAlone(t, dir)
-	task := staged(t, dir, "again", "cat input")
-	if err := os.WriteFile(filepath.Join(task.Run.Dir, "input"), []byte("staged\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	shell := d.shell
-	d.shell = filepath.Join(dir, "nothing")
-	if err := d.Start(t.Context(), task); err == nil && d.observe1(task.ID).Result == nil {
-		if o := waitEnded(t, d, task.ID); o.Result.ExitCode != 127 { // a shell of the driver's own was between
-			t.Errorf("without a shell to run it the task ended with %+v", *o.Result)
-		}
-		if err := d.Remove(t.Context(), task.ID); err != nil {
-			t.Fatal(err)
-		}
-	}
-	d.shell = shell
-	if o, log := end(t, d, task); o.Result.Class != trainyard.ClassOK || log != "staged\n" {
-		t.Errorf("started again it ended with %+v and wrote %q", *o.Result, log)
-	}
-}
-
-func TestACommandOfATaskAloneHasNoShellBeforeIt(t *testing.T) {
-	dir := t.TempDir()
-	d := openAlone(t, dir)
-	if d.host.groups.tree.dir == "" || !d.host.groups.tree.v2 {
-		t.Skip("there is no cgroup version 2 tree to start it in")
-	}
-	task := staged(t, dir, "direct", `echo $PPID $(ulimit -c) $(ulimit -Hc) $(readlink /proc/$$/fd/0)
-		for f in 3 4 5 6 7 8 9; do test ! -e /proc/$$/fd/$f || echo $f $(readlink /proc/$$/fd/$f); done; exit 7`)
-	o, log := end(t, d, task)
-	// From 10 on are what bash keeps for itself.
-	if want := fmt.Sprintf("%d 0 0 /dev/null\n", os.Getpid()); log != want || o.Result.ExitCode != 7 || o.Result.Class != trainyard.ClassUser {
-		t.Errorf("log is %q, want %q; result is %+v", log, want, *o.Result)
-	}
-	o, _ = end(t, d, staged(t, dir, "killed", "kill -SEGV $$; sleep 600"))
-	if o.Result.ExitCode != 139 || o.Result.Class != trainyard.ClassUser || !strings.Contains(o.Result.Message, "SIGSEGV") {
-		t.Errorf("ended by a signal, the result is %+v", *o.Result)
-	}
-}
-
-func TestWhatATaskAloneLeavesRunningEndsWithIt(t *testing.T) {
-	dir := t.TempDir()
-	d := openAlone(t, dir)
-	task := staged(t, dir, "rest", `setsid env -u `+markName+` LEFT="$PWD" sleep 600 & until [ "$(readlink /proc/$!/exe)" != "$(readlink /proc/$$/exe)" ]; do :; done`)
-	if d.host.groups.tree.dir == "" {
-		t.Skip("without cgroups a process that leaves its session and environment is not found")
-	}
-	if o, _ := end(t, d, task); o.Result.Class != trainyard.ClassOK {
-		t.Errorf("result is %+v", *o.Result)
-	}
-	if left := waitGone(t, "LEFT="+task.Run.Dir); left != nil {
-		t.Errorf("processes %q run on", left)
+	if left, _ := os.ReadDir(dir); len(left) > 0 {
+		t.Errorf("after its removal %v are there", left)
 	}
 }
 
 func TestLimitsOfATaskAloneHold(t *testing.T) {
-	dir := t.TempDir()
-	d := openAlone(t, dir)
-	task := staged(t, dir, "eat", "head -c 200000000 /dev/zero | tail; exit ${PIPESTATUS[1]}")
+	d := openAlone(t, t.TempDir())
+	task := job(t, "eat", "head -c 200000000 /dev/zero | tail; exit ${PIPESTATUS[1]}")
 	task.Resources = trainyard.Resources{MemoryMB: 100, CPUs: 0.5}
-	start(t, d, task)
-	o := waitEnded(t, d, task.ID)
+	o, _ := run(t, d, task)
 	held := o.Result.Class == trainyard.ClassOutOfMemory && o.Result.LimitMB == 100
 	if named := strings.Contains(o.Note, "memory limit of 100 MB is not held"); held == named {
 		t.Errorf("note is %q, and a task that takes more memory than it may ends as %+v", o.Note, *o.Result)
@@ -165,19 +79,5 @@ func TestLimitsOfATaskAloneHold(t *testing.T) {
 		if p.dir != "" && exists(p.dir) {
 			t.Errorf("%s is left", p.dir)
 		}
-	}
-}
-
-func TestATaskAloneHasItsGrace(t *testing.T) {
-	dir := t.TempDir()
-	d := openAlone(t, dir)
-	task := staged(t, dir, "grace", `bash -c 'trap "sleep 0.2; echo saved; exit" TERM; touch up; while :; do sleep 0.01; done'; echo never`)
-	start(t, d, task)
-	waitFor(t, "the child is up", func() bool { return exists(filepath.Join(task.Run.Dir, "up")) })
-	if err := d.Stop(t.Context(), task.ID, time.Hour); err != nil {
-		t.Fatal(err)
-	}
-	if o, log := end(t, d, task); !strings.HasSuffix(log, "saved\n") || o.Result.Class != trainyard.ClassCanceled || o.Result.ExitCode != 143 {
-		t.Errorf("log is %q, result is %+v; want that the child could save although the shell was gone", log, *o.Result)
 	}
 }

@@ -60,10 +60,6 @@ func (g *cgroup) prepare(attr *syscall.SysProcAttr) {
 	attr.UseCgroupFD, attr.CgroupFD = true, int(f.Fd())
 }
 
-func (g *cgroup) whole(attr *syscall.SysProcAttr) bool {
-	return attr.UseCgroupFD && len(g.dirs()) == 1 && g.shared == ""
-}
-
 func (g *cgroup) attach(pid int) error {
 	raiseOOMScore(pid)
 	if g.fd != nil {
@@ -178,7 +174,7 @@ func withChildren(dir string) []string {
 // make makes a task's cgroups with its limits, and notes in rec where they are and what is not held.
 func (c *cgroups) make(name string, limit trainyard.Resources, rec *record) (*cgroup, error) {
 	if limit.MemoryMB > 0 || limit.CPUs > 0 {
-		c.limits()
+		c.limits() // nothing, unless this is the one task
 	}
 	g := &cgroup{}
 	g.groups = c.pathsOf(name, limit)
@@ -224,7 +220,6 @@ func (c *cgroups) pathsOf(name string, limit trainyard.Resources) groups {
 
 // found is what there is of a task's cgroups by name alone; nil for nothing.
 func (c *cgroups) found(name string) *cgroup {
-	c.limits()
 	all := c.pathsOf(name, trainyard.Resources{MemoryMB: 1, CPUs: 1})
 	g := &cgroup{groups: all}
 	for _, dir := range g.dirs() {

@@ -24,7 +24,7 @@ type cgroups struct {
 	memory place
 	cpu    place
 	limit  trainyard.Resources
-	limits func() // finds memory and cpu on v1, once something is to be limited: to make and to clear away those costs more than the tree
+	limits func() // finds memory and cpu, if that was left until something is to be limited
 }
 
 // place is the node's folder in one tree. An empty dir: not to be had, and why.
@@ -35,7 +35,8 @@ type place struct {
 }
 
 // openCgroups finds what there is below root. self is /proc/self/cgroup. Nothing that is missing is an error: see notes.
-func openCgroups(root, self, group string, limit trainyard.Resources) *cgroups {
+// alone: for one task, which may not need to be limited. On v1 to make the places for that, and to clear them away, takes longer than the rest.
+func openCgroups(root, self, group string, limit trainyard.Resources, alone bool) *cgroups {
 	c := &cgroups{limit: limit, limits: func() {}}
 	if root == "none" {
 		off := place{why: "cgroups are switched off by cgroupRoot: none"}
@@ -63,11 +64,7 @@ func openCgroups(root, self, group string, limit trainyard.Resources) *cgroups {
 			c.hold()
 		})
 	}
-	left := func(name string) bool { // by an agent before, to be taken away by this one
-		node := filepath.Join("trainyard", cleanGroup(group))
-		return exists(filepath.Join(root, name, node)) || exists(filepath.Join(root, name, own[name], node))
-	}
-	if limit.MemoryMB > 0 || limit.CPUs > 0 || left("memory") || left("cpu") {
+	if !alone || limit.MemoryMB > 0 || limit.CPUs > 0 {
 		c.limits()
 	}
 	return c

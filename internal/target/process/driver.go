@@ -38,8 +38,6 @@ type Driver struct {
 // task is one task in memory: a copy of what its folder says.
 type task struct {
 	dir    string
-	folder string   // where its files are
-	lodges bool     // the folder is not the driver's: it was staged there
 	status *os.File // its task file, where that is in memory alone; else nil
 
 	// op is held by whoever starts or removes the task; gone says that the one before took it out of Driver.tasks.
@@ -93,13 +91,7 @@ func (t *task) observe() trainyard.Observation {
 
 // Logs reads the task's log up to the length it has now.
 func (d *Driver) Logs(ctx context.Context, id trainyard.TaskID, from int64) (io.ReadCloser, error) {
-	d.mu.Lock()
-	folder := d.path(id.Dir(), "")
-	if t := d.tasks[id.Dir()]; t != nil {
-		folder = t.folder
-	}
-	d.mu.Unlock()
-	f, err := os.Open(filepath.Join(folder, logFile))
+	f, err := os.Open(d.path(id.Dir(), logFile))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, trainyard.NotFound("task %q has no log here: it was not started, or it was removed", id)
 	}
@@ -184,7 +176,7 @@ func (d *Driver) acquire(id trainyard.TaskID, create bool) (*task, error) {
 		}
 		t := d.tasks[dir]
 		if t == nil && create {
-			t = newTask(id, dir, d.path(dir, ""))
+			t = newTask(id, dir)
 			d.tasks[dir] = t
 		}
 		d.mu.Unlock()
@@ -213,6 +205,6 @@ func (d *Driver) release(t *task, drop bool) {
 	t.op.Unlock()
 }
 
-func newTask(id trainyard.TaskID, dir, folder string) *task {
-	return &task{id: id, dir: dir, folder: folder, nudge: make(chan struct{}, 1), done: make(chan struct{})}
+func newTask(id trainyard.TaskID, dir string) *task {
+	return &task{id: id, dir: dir, nudge: make(chan struct{}, 1), done: make(chan struct{})}
 }

@@ -21,7 +21,6 @@ const settlePause = 10 * time.Millisecond
 type exit struct {
 	abandoned bool // nothing: the driver is closing
 	known     bool // the process was ours to wait for, and ended with code
-	direct    bool // and was the command itself: the code is its status
 	code      int  // 128+n for signal n
 	peakMB    int64
 }
@@ -61,7 +60,7 @@ func (d *Driver) adoptOne(name string) error {
 		d.env.Log.Info("task had not begun when its agent ended; it may be started again", "task", rec.ID)
 		return errors.Join(p.kill(), p.remove(), target.RemoveAll(folder))
 	}
-	t := newTask(rec.ID, name, folder)
+	t := newTask(rec.ID, name)
 	t.rec, t.proc, t.began = rec, p, true
 	var stop stopRecord
 	if ok, err := target.ReadJSON(filepath.Join(folder, stopFile), &stop); err != nil {
@@ -172,11 +171,12 @@ func (d *Driver) settle(t *task, x exit) {
 	if err := t.proc.killRest(); err != nil {
 		d.env.Log.Warn("task has ended, processes of it do not die", "task", t.id, "err", err)
 	}
+	folder := d.path(t.dir, "")
 	d.mu.Lock()
-	end, plain := judge(t, x)
+	end, plain := judge(t, folder, x)
 	d.mu.Unlock()
 	if !plain {
-		if err := target.WriteJSON(filepath.Join(t.folder, endFile), end); err != nil {
+		if err := target.WriteJSON(filepath.Join(folder, endFile), end); err != nil {
 			d.env.Log.Warn("how the task ended could not be written down", "task", t.id, "err", err)
 		}
 	}
@@ -188,11 +188,8 @@ func (d *Driver) settle(t *task, x exit) {
 }
 
 // judge says how a task ended. plain: the exit file alone will say the same again.
-func judge(t *task, x exit) (end ending, plain bool) {
-	s, err := t.said()
-	if x.direct {
-		s = status{began: true, ended: true, code: x.code, at: time.Now()}
-	}
+func judge(t *task, folder string, x exit) (end ending, plain bool) {
+	s, err := t.said(folder)
 	at := s.at
 	if !s.ended {
 		at = time.Now()

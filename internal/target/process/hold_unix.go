@@ -12,9 +12,8 @@ import (
 
 // hold keeps a task's processes together and within limits.
 type hold interface {
-	prepare(attr *syscall.SysProcAttr)    // before the fork
-	whole(attr *syscall.SysProcAttr) bool // prepared so, the process needs no attaching
-	attach(pid int) error                 // after it, while the gate is closed
+	prepare(attr *syscall.SysProcAttr) // before the fork
+	attach(pid int) error              // after it, while the gate is closed
 	pids() ([]int, error)
 	kill() error // when it returns nil no process is left
 	usage() (peakMB int64, ooms int)
@@ -42,13 +41,12 @@ func killAll(list func() ([]int, error)) error {
 // nothing is the hold of a task whose processes went with another boot.
 type nothing struct{}
 
-func (nothing) prepare(*syscall.SysProcAttr)    {}
-func (nothing) whole(*syscall.SysProcAttr) bool { return false }
-func (nothing) attach(int) error                { return nil }
-func (nothing) pids() ([]int, error)            { return nil, nil }
-func (nothing) kill() error                     { return nil }
-func (nothing) usage() (int64, int)             { return 0, 0 }
-func (nothing) remove() error                   { return nil }
+func (nothing) prepare(*syscall.SysProcAttr) {}
+func (nothing) attach(int) error             { return nil }
+func (nothing) pids() ([]int, error)         { return nil, nil }
+func (nothing) kill() error                  { return nil }
+func (nothing) usage() (int64, int)          { return 0, 0 }
+func (nothing) remove() error                { return nil }
 
 // session is the hold where there are no cgroups: processes are known by the session that the shell leads, and by what they inherit. A
 // process that leaves its session and drops its environment is not found.
@@ -58,11 +56,10 @@ type session struct {
 	mark   string // "NAME=value", in the environment of each
 }
 
-func (s *session) prepare(*syscall.SysProcAttr)    {}
-func (s *session) whole(*syscall.SysProcAttr) bool { return false }
-func (s *session) kill() error                     { return killAll(s.pids) }
-func (s *session) usage() (int64, int)             { return 0, 0 }
-func (s *session) remove() error                   { return nil }
+func (s *session) prepare(*syscall.SysProcAttr) {}
+func (s *session) kill() error                  { return killAll(s.pids) }
+func (s *session) usage() (int64, int)          { return 0, 0 }
+func (s *session) remove() error                { return nil }
 
 func (s *session) attach(pid int) error {
 	start, _, ok := procStart(pid)

@@ -29,7 +29,7 @@ func newHost(cgroupRoot string, env target.Env) *host {
 	}
 	return &host{
 		boot:   strings.TrimSpace(string(boot)),
-		groups: openCgroups(cgroupRoot, "/proc/self/cgroup", env.Group, env.Limit),
+		groups: openCgroups(cgroupRoot, "/proc/self/cgroup", env.Group, env.Limit, env.Alone),
 		fence:  newFence(),
 	}
 }
@@ -159,7 +159,7 @@ func (p *process) waitPidfd() exit {
 	if !ours {
 		return exit{}
 	}
-	return p.reap(unix.WNOHANG)
+	return reap(p.pid, unix.WNOHANG)
 }
 
 func maxRSSMB(use *unix.Rusage) int64 { return (use.Maxrss + 1023) >> 10 }

@@ -61,7 +61,7 @@ func TestLimitsAreWrittenAsVersion2Wants(t *testing.T) {
 		"trainyard/n1/task/memory.peak":   "104857601\n",
 		"trainyard/n1/task/memory.events": "low 0\nmax 12\noom 2\noom_kill 1\noom_group_kill 0\n",
 	})
-	c := openCgroups(root, "/dev/null", "n1", nodeLimit)
+	c := openCgroups(root, "/dev/null", "n1", nodeLimit, false)
 	if notes := c.notes(); len(notes) > 0 {
 		t.Errorf("notes are %q", notes)
 	}
@@ -96,7 +96,7 @@ func TestLimitsAreWrittenAsVersion1Wants(t *testing.T) {
 		"memory/trainyard/n1/task/memory.max_usage_in_bytes": "1048576\n",
 		"memory/trainyard/n1/task/memory.oom_control":        "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n",
 	})
-	c := openCgroups(root, "/dev/null", "n1", nodeLimit)
+	c := openCgroups(root, "/dev/null", "n1", nodeLimit, false)
 	if notes := c.notes(); len(notes) > 0 {
 		t.Errorf("notes are %q", notes)
 	}
@@ -143,7 +143,7 @@ func TestWhatIsNotHeldIsNamed(t *testing.T) {
 		{"nothing to hold", closed, trainyard.Resources{}, nil},
 		{"nothing may be switched on", closed, nodeLimit, []string{"the cgroup memory controller cannot be had", "the cgroup cpu controller cannot be had"}},
 	} {
-		notes := openCgroups(c.root, "/dev/null", "n1", c.limit).notes()
+		notes := openCgroups(c.root, "/dev/null", "n1", c.limit, false).notes()
 		if len(notes) != len(c.want) {
 			t.Errorf("%s: notes are %q, want %d", c.says, notes, len(c.want))
 			continue
@@ -154,7 +154,7 @@ func TestWhatIsNotHeldIsNamed(t *testing.T) {
 			}
 		}
 	}
-	c := openCgroups("none", "/dev/null", "n1", trainyard.Resources{})
+	c := openCgroups("none", "/dev/null", "n1", trainyard.Resources{}, false)
 	var rec record
 	if _, err := c.make("task", taskLimit, &rec); err != nil || !strings.Contains(rec.Note, "memory limit of 100 MB is not held") || rec.LimitMB != 0 {
 		t.Errorf("record is %+v (%v), want a note on memory and no limit", rec, err)

@@ -10,8 +10,8 @@
 //	end.json   how it ended, only if the status alone does not say
 //	tmp/       its TMPDIR
 //
-// With Env.Alone they lie in the folder that the task was staged in, and what is in the task file is in memory where the system can do that:
-// on file systems where a new file takes long, each of them takes longer than all else that is done for a short task.
+// With Env.Alone the task file is in memory where the system has such files, and without a record: on a file system where a new file takes
+// long, each takes longer than all else that is done for a short task.
 //
 // The process is a few lines of shell that wait at a gate: a pipe the agent holds. The agent records the process, puts it where it is
 // tracked and limited, and opens the gate. The shell then writes "b" as the status, runs the user's command, and writes its exit code. If

@@ -7,6 +7,7 @@ import (
 	"crypto/md5"
 	"fmt"
 	"os"
+	"sync"
 	"testing"
 
 	"github.com/trainyard/trainyard"
@@ -46,6 +47,34 @@ func suite(c Config) targettest.Open {
 			}
 			d = reopen(t, &c, dir, trainyard.Resources{})
 			return d
+		}
+	}
+}
+
+// Run with the race detector: some tasks have limits and some have none.
+func TestTasksStartAtOnce(t *testing.T) {
+	d := open(t, &Config{}, t.TempDir(), trainyard.Resources{})
+	var all sync.WaitGroup
+	var ids []trainyard.TaskID
+	for i := range 6 {
+		task := job(t, fmt.Sprintf("at-once-%d", i), "exit 3")
+		if i%2 == 1 {
+			task.Resources.MemoryMB = 100
+		}
+		ids = append(ids, task.ID)
+		all.Go(func() {
+			if err := d.Start(t.Context(), task); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	for _, id := range ids {
+		if o := waitEnded(t, d, id); o.Result.ExitCode != 3 {
+			t.Errorf("result is %+v", *o.Result)
+		}
+		if err := d.Remove(t.Context(), id); err != nil {
+			t.Error(err)
 		}
 	}
 }

@@ -103,11 +103,11 @@ func readStatus(f *os.File) (s status, rec record, ok bool, err error) {
 }
 
 // said is what the task's shell has written up to now.
-func (t *task) said() (s status, err error) {
+func (t *task) said(folder string) (s status, err error) {
 	if t.status != nil {
 		s, _, _, err = readStatus(t.status)
 	} else {
-		s, _, _, err = readTask(t.folder)
+		s, _, _, err = readTask(folder)
 	}
 	return s, err
 }

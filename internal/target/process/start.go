@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/target"
 )
 
 // longCommand is the length in bytes from which a command goes through a file: Linux takes 128 KiB in one argument, Windows less.
@@ -78,21 +80,21 @@ func (d *Driver) begin(ctx context.Context, e *task, t trainyard.Task) error {
 	if err != nil {
 		return err
 	}
-	l, err := d.prepare(e, t, lent)
+	l, err := d.prepare(e.dir, t, lent)
 	defer l.close()
 	if err != nil {
-		return errors.Join(err, e.clear())
+		return errors.Join(err, target.RemoveAll(l.folder))
 	}
 	d.at("prepared")
 	p, rec, err := d.host.spawn(l)
 	if err != nil {
-		return errors.Join(err, e.clear())
+		return errors.Join(err, target.RemoveAll(l.folder))
 	}
 	d.at("spawned")
 	rec.Started, rec.GPUs, rec.Lent = time.Now(), l.gpus, len(l.lent.env) > 0
 	rec.Note = strings.Join(slices.DeleteFunc([]string{rec.Note, l.lent.note}, func(s string) bool { return s == "" }), "; ")
 	if err := d.admit(p, l, rec); err != nil {
-		return errors.Join(err, p.cancel(), e.clear())
+		return errors.Join(err, p.cancel(), target.RemoveAll(l.folder))
 	}
 	d.at("opened")
 	d.mu.Lock()
@@ -130,16 +132,11 @@ func (d *Driver) at(step string) {
 
 // prepare makes the task's folder. One that is there is of a start that never opened its gate: it goes, with the files that its process
 // may still hold open.
-func (d *Driver) prepare(e *task, t trainyard.Task, lent lent) (*launch, error) {
-	if d.env.Alone && t.Run.Root != "" {
-		d.mu.Lock()
-		e.folder, e.lodges = t.Run.Root, true
-		d.mu.Unlock()
-	}
+func (d *Driver) prepare(name string, t trainyard.Task, lent lent) (*launch, error) {
 	l := &launch{
 		id:     t.ID,
-		name:   e.dir,
-		folder: e.folder,
+		name:   name,
+		folder: d.path(name, ""),
 		dir:    t.Run.Dir,
 		argv:   shellArgs(d.shell, t.Run.Command),
 		limit:  t.Resources,
@@ -151,9 +148,11 @@ func (d *Driver) prepare(e *task, t trainyard.Task, lent lent) (*launch, error) 
 		l.keep = append(l.keep, t.Run.LogDir)
 	}
 	l.env = d.taskEnv(l, t.Run.Env)
-	err := e.clear()
-	if err == nil && !e.lodges {
-		err = os.Mkdir(l.folder, 0o700)
+	err := os.Mkdir(l.folder, 0o700)
+	if errors.Is(err, fs.ErrExist) {
+		if err = target.RemoveAll(l.folder); err == nil {
+			err = os.Mkdir(l.folder, 0o700)
+		}
 	}
 	if err != nil {
 		return l, err

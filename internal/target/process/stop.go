@@ -2,11 +2,7 @@ package process
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/trainyard/trainyard"
@@ -25,7 +21,7 @@ func (d *Driver) Stop(ctx context.Context, id trainyard.TaskID, grace time.Durat
 	if record == nil {
 		return nil
 	}
-	if err := target.WriteJSON(filepath.Join(t.folder, stopFile), record); err != nil {
+	if err := target.WriteJSON(d.path(t.dir, stopFile), record); err != nil {
 		d.env.Log.Warn("that the task is to stop could not be written down", "task", id, "err", err)
 	}
 	if first {
@@ -97,18 +93,5 @@ func (d *Driver) take(ctx context.Context, t *task) error {
 	if t.status != nil {
 		t.status.Close()
 	}
-	return t.clear()
-}
-
-// clear takes the task's files away: the folder, if that is the driver's.
-func (t *task) clear() error {
-	if !t.lodges {
-		return target.RemoveAll(t.folder)
-	}
-	for _, name := range []string{taskFile, logFile, stopFile, endFile, longFile + scriptSuffix} {
-		if err := os.Remove(filepath.Join(t.folder, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-	}
-	return target.RemoveAll(filepath.Join(t.folder, tmpDir))
+	return target.RemoveAll(d.path(t.dir, ""))
 }

@@ -100,7 +100,6 @@ type process struct {
 	reboot bool // it is of another boot of this computer: nothing of it is left
 	gone   bool // it was gone when it was adopted
 	gate   int  // our end of the gate; -1: open or not ours
-	direct bool // it is the command itself, and not a shell that keeps its status
 	pidfd  *os.File
 	reaped chan exit // where there is no pidfd: gets the status of a child
 	hold   hold
@@ -127,58 +126,36 @@ func (h *host) spawn(l *launch) (*process, record, error) {
 	return p, rec, nil
 }
 
-// fork starts the shell with the closed gate as its standard input. Where nobody else will ask how the command ended, and the process is
-// made in all its cgroups, the command is started without a shell that keeps its status.
+// fork starts the shell with the closed gate as its standard input.
 func (h *host) fork(l *launch, p *process) error {
-	attr := &syscall.ProcAttr{Dir: l.dir, Env: l.env, Sys: &syscall.SysProcAttr{Setsid: true}}
-	p.hold.prepare(attr.Sys)
-	pidfd := wantPidfd(attr.Sys)
-	err := h.confine(l, attr.Sys, func() error {
-		if l.memory && p.hold.whole(attr.Sys) {
-			return p.startDirect(l, attr)
-		}
-		return p.startGated(l, attr)
-	})
-	if err != nil {
-		return err
-	}
-	p.pidfd = pidfd()
-	if p.pidfd == nil {
-		p.reaped = make(chan exit, 1)
-		go func() { p.reaped <- p.reap(0) }()
-	}
-	return nil
-}
-
-func (p *process) startGated(l *launch, attr *syscall.ProcAttr) error {
 	gate, ours, err := pipe()
 	if err != nil {
 		return fmt.Errorf("make gate: %w", err)
 	}
 	defer syscall.Close(gate)
-	attr.Files = []uintptr{uintptr(gate), l.log.Fd(), l.log.Fd(), l.task.Fd()}
-	if p.pid, err = syscall.ForkExec("/bin/sh", append([]string{"sh", "-c", wrapper, "trainyard-task"}, l.argv...), attr); err != nil {
+	attr := &syscall.ProcAttr{
+		Dir:   l.dir,
+		Env:   l.env,
+		Files: []uintptr{uintptr(gate), l.log.Fd(), l.log.Fd(), l.task.Fd()},
+		Sys:   &syscall.SysProcAttr{Setsid: true},
+	}
+	p.hold.prepare(attr.Sys)
+	pidfd := wantPidfd(attr.Sys)
+	argv := append([]string{"sh", "-c", wrapper, "trainyard-task"}, l.argv...)
+	err = h.confine(l, attr.Sys, func() (err error) {
+		p.pid, err = syscall.ForkExec("/bin/sh", argv, attr)
+		return err
+	})
+	if err != nil {
 		syscall.Close(ours)
 		return fmt.Errorf("start /bin/sh: %w", err)
 	}
 	p.gate = ours
-	return nil
-}
-
-func (p *process) startDirect(l *launch, attr *syscall.ProcAttr) error {
-	null, err := os.Open(os.DevNull)
-	if err != nil {
-		return err
+	p.pidfd = pidfd()
+	if p.pidfd == nil {
+		p.reaped = make(chan exit, 1)
+		go func() { p.reaped <- reap(p.pid, 0) }()
 	}
-	defer null.Close()
-	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil { // this program's too: it is here for this one task
-		return fmt.Errorf("switch core dumps off: %w", err)
-	}
-	attr.Files = []uintptr{null.Fd(), l.log.Fd(), l.log.Fd()}
-	if p.pid, err = syscall.ForkExec(l.argv[0], l.argv, attr); err != nil {
-		return fmt.Errorf("start %s: %w", l.argv[0], err)
-	}
-	p.direct = true
 	return nil
 }
 
@@ -186,9 +163,6 @@ func (p *process) attach() error { return p.hold.attach(p.pid) }
 
 // open opens the gate.
 func (p *process) open() error {
-	if p.direct {
-		return nil
-	}
 	_, err := syscall.Write(p.gate, []byte("\n"))
 	syscall.Close(p.gate)
 	p.gate = -1
@@ -275,7 +249,7 @@ func (p *process) poll() exit {
 			return exit{}
 		}
 		if zombie {
-			return p.reap(unix.WNOHANG) // a child from before this driver was opened in the same process
+			return reap(p.pid, unix.WNOHANG) // a child from before this driver was opened in the same process
 		}
 		select {
 		case <-p.quit:
@@ -286,18 +260,18 @@ func (p *process) poll() exit {
 }
 
 // reap takes the status of a process if it is a child of ours.
-func (p *process) reap(options int) exit {
+func reap(pid, options int) exit {
 	var status unix.WaitStatus
 	var use unix.Rusage
 	for {
-		got, err := unix.Wait4(p.pid, &status, options, &use)
+		got, err := unix.Wait4(pid, &status, options, &use)
 		if err == unix.EINTR {
 			continue
 		}
-		if err != nil || got != p.pid {
+		if err != nil || got != pid {
 			return exit{}
 		}
-		x := exit{known: true, direct: p.direct, code: status.ExitStatus(), peakMB: maxRSSMB(&use)}
+		x := exit{known: true, code: status.ExitStatus(), peakMB: maxRSSMB(&use)}
 		if status.Signaled() {
 			x.code = 128 + int(status.Signal())
 		}
