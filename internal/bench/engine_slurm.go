@@ -16,10 +16,36 @@ type sbatch struct{ conf, dir string }
 // pilots is how many pilot nodes there are: as many as test/engines/slurm has nodes.
 const pilots = 4
 
+// What limits jobs that Slurm starts.
+const (
+	startLimit = "Slurm's own scheduling, which takes up to a second on either side; then the start of Trainyard's program for tasks on the node, which stages the job"
+	rateLimit  = "where CPUs are fewer than jobs, how soon Slurm sees that one is free; else the processors, which server, controller and all nodes share here. As profiled on two processors, Slurm takes some 40 ms of them for a job that does nothing, and Trainyard some 30 more: 7 for two commits and a few files at the server, 4 for the job's two shells, and the rest on the node for the program for tasks (9 MB, no agent), of which 2 are what any Go program takes and 3 are page faults; each file or folder takes a further half on a file system that for a minute gives no inode again that was freed (ext4 without a journal)"
+)
+
+// openAttached has Slurm attached, and all of it for jobs.
+func openAttached(ctx context.Context, binary string) (*contest, error) {
+	return attach(ctx, binary, "")
+}
+
+// openSlurm has pilot nodes besides.
 func openSlurm(ctx context.Context, binary string) (*contest, error) {
+	c, err := attach(ctx, binary, "  - name: pilots\n    driver: slurm\n    settings: {confPath: "+os.Getenv(slurmConf)+"}\n")
+	if err != nil {
+		return c, err
+	}
+	nodes := fmt.Sprint(pilots)
+	if err := c.server.cli(ctx, "compute", "create", "-n", "pilots", "--type", "amlcompute", "--size", "Standard_F2s_v2", "--location", "pilots",
+		"--min-instances", nodes, "--max-instances", nodes, "-o", "none"); err != nil {
+		return c, err
+	}
+	held, err := c.server.through(ctx, "pilots", "")
+	c.ours = append(c.ours, entrant{held, "Slurm, pilot nodes", "as on any warm node: two synced commits, then a fork, with TLS in between", "as on any warm node, and one job at a time on each pilot"})
+	return c, err
+}
+
+func attach(ctx context.Context, binary, locations string) (*contest, error) {
 	conf := os.Getenv(slurmConf)
-	config := "locations:\n  - name: local\n    approved: [all]\n  - name: pilots\n    driver: slurm\n    settings: {confPath: " + conf + "}\n"
-	s, err := startServer(ctx, binary, setup{config: config})
+	s, err := startServer(ctx, binary, setup{config: "locations:\n  - name: local\n    approved: [all]\n" + locations})
 	if err != nil {
 		return nil, err
 	}
@@ -27,21 +53,8 @@ func openSlurm(ctx context.Context, binary string) (*contest, error) {
 	if err := s.cli(ctx, "compute", "attach", "-n", "hpc", "--type", "slurm", "--conf", conf, "-o", "none"); err != nil {
 		return c, err
 	}
-	nodes := fmt.Sprint(pilots)
-	if err := s.cli(ctx, "compute", "create", "-n", "pilots", "--type", "amlcompute", "--size", "Standard_F2s_v2", "--location", "pilots",
-		"--min-instances", nodes, "--max-instances", nodes, "-o", "none"); err != nil {
-		return c, err
-	}
 	attached, err := s.through(ctx, "hpc", "")
-	if err != nil {
-		return c, err
-	}
-	held, err := s.through(ctx, "pilots", "")
-	c.ours = []entrant{
-		{attached, "Slurm, attached", "Slurm's own scheduling, which takes up to a second on either side; then the start of Trainyard's program for tasks on the node, which stages the job",
-			"where CPUs are fewer than jobs, how soon Slurm sees that one is free; else the processors, which server, controller and all nodes share here. As profiled on two processors, Slurm takes some 40 ms of them for a job that does nothing, and Trainyard some 30 more: 7 for two commits and a few files at the server, 4 for the job's two shells, and the rest on the node for the program for tasks (9 MB, no agent), of which 2 are what any Go program takes and 3 are page faults; each file or folder takes a further half on a file system that for a minute gives no inode again that was freed (ext4 without a journal)"},
-		{held, "Slurm, pilot nodes", "as on any warm node: two synced commits, then a fork, with TLS in between", "as on any warm node, and one job at a time on each pilot"},
-	}
+	c.ours = []entrant{{attached, "Slurm, attached", startLimit, rateLimit}}
 	return c, err
 }
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,7 +29,10 @@ type engine struct {
 	open                 func(ctx context.Context, binary string) (*contest, error)
 }
 
-const manyCPUs = ", 256 CPUs in name"
+const (
+	ownCPUs  = ", the CPUs that there are"
+	manyCPUs = ", 256 CPUs in name"
+)
 
 // slurmTuned is the quickest of four settings that were tried for Slurm by itself with 8 CPUs (jobs/s: none 11 to 20, the delay alone 15 to 17,
 // with steps of a second 7 to 8, of 0.1 s 20 to 21); with 256 CPUs the settings were alike.
@@ -46,6 +50,8 @@ func engines() []engine {
 		{name: "Docker", dir: "docker", env: dockerHost, plain: "`docker run --rm --network host`", starts: 20, jobs: 20, rounds: 11, rest: time.Second, open: openDocker},
 		{name: "Slurm", dir: "slurm", env: slurmConf, tune: []string{slurmTuned, "CPUS=4"}, plain: "`sbatch`",
 			starts: 40, jobs: 200, rounds: 7, rest: 500 * time.Millisecond, open: openSlurm},
+		{name: "Slurm with the CPUs that this computer has", dir: "slurm", env: slurmConf, tune: []string{slurmTuned, "NODES=1", fmt.Sprintf("CPUS=%d", runtime.NumCPU())},
+			where: ownCPUs, plain: "`sbatch`", jobs: 60, rounds: 7, rest: 500 * time.Millisecond, open: openAttached},
 		{name: "Slurm with CPUs that this computer does not have", dir: "slurm", env: slurmConf, tune: []string{slurmTuned, "CPUS=64"},
 			where: manyCPUs, plain: "`sbatch`", jobs: 200, rounds: 7, rest: 500 * time.Millisecond, open: openSlurm},
 		{name: "Kubernetes", dir: "kube", env: kubeConfig, plain: "a Job made through the API and watched until it is complete",
@@ -310,7 +316,8 @@ func besides(rows []pair, leftOut []string) string {
 		}
 	}
 	if slices.ContainsFunc(rows, func(r pair) bool { return strings.HasSuffix(r.through, manyCPUs) }) {
-		b.WriteString("- Slurm's four nodes have 16 CPUs in name, of which pilot nodes hold 8; measured again with 256, which are many more than this computer has.\n")
+		fmt.Fprintf(&b, "- Slurm's four nodes have 16 CPUs in name, of which pilot nodes hold 8; measured again on one node with the %d CPUs that this computer has, so\n"+
+			"  that no job takes the processors from another, and with 256, so that nothing but the processors is waited for.\n", runtime.NumCPU())
 	}
 	for _, words := range leftOut {
 		fmt.Fprintf(&b, "- Left out: %s.\n", words)

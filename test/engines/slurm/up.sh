@@ -3,10 +3,10 @@
 # node, and slurmrestd on a socket, everything below DIR and nothing in /etc. Needs root and the packages slurm-wlm, munge, openssh-server
 # and slurmrestd; without one of the last two the tests of that way in are left out. The last lines printed are what the tests need:
 #   eval "$(test/engines/slurm/up.sh DIR)"      and afterwards      test/engines/slurm/down.sh DIR
-# CPUS and MEMORY_MB are what each node claims to have, whatever the machine has.
+# NODES, too, may be in the environment; CPUS and MEMORY_MB are what each node claims to have, whatever the machine has.
 set -euo pipefail
 export PATH="$PATH:/usr/sbin:/sbin"
-dir=${1:?usage: up.sh DIR [NODES]} nodes=${2:-4}
+dir=${1:?usage: up.sh DIR [NODES]} nodes=${2:-${NODES:-4}}
 cpus=${CPUS:-64} memory=${MEMORY_MB:-262144}
 for program in munged slurmctld slurmd sbatch; do
 	command -v "$program" >/dev/null || { echo "up.sh: there is no $program: apt-get install slurm-wlm munge" >&2; exit 1; }
