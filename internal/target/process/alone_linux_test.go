@@ -23,12 +23,8 @@ func openAlone(t *testing.T, dir string) *Driver {
 	return d
 }
 
-// Nobody comes back to such a driver: where the suite opens it again it is still the same, and it is not asked what happened while it was closed.
 func TestConformanceAlone(t *testing.T) {
-	targettest.Run(t, func(t *testing.T, dir string) (target.Driver, func() target.Driver) {
-		if strings.HasSuffix(t.Name(), "/tells_how_a_task_ended_while_it_was_closed") {
-			t.Skip("nobody comes back to the folder of a task alone")
-		}
+	targettest.RunAlone(t, func(t *testing.T, dir string) (target.Driver, func() target.Driver) {
 		d := openAlone(t, dir)
 		return d, func() target.Driver { return d }
 	})

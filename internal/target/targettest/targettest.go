@@ -30,8 +30,13 @@ type Open func(t *testing.T, dir string) (d target.Driver, reopen func() target.
 const patience = 60 * time.Second
 
 // Run holds a driver to the contract.
-func Run(t *testing.T, open Open) {
-	for _, group := range [][]check{starts, outputs, stops, reopens, limits} {
+func Run(t *testing.T, open Open) { run(t, open, starts, outputs, stops, reopens, limits) }
+
+// RunAlone holds a driver to it that was opened with Env.Alone: nobody opens it again, so reopen is to return it as it is.
+func RunAlone(t *testing.T, open Open) { run(t, open, starts, outputs, stops, limits) }
+
+func run(t *testing.T, open Open, groups ...[]check) {
+	for _, group := range groups {
 		for _, c := range group {
 			t.Run(c.says, func(t *testing.T) { c.hold(newHarness(t, open)) })
 		}
