@@ -49,11 +49,11 @@ func engines() []engine {
 	return []engine{
 		{name: "Docker", dir: "docker", env: dockerHost, plain: "`docker run --rm --network host`", starts: 20, jobs: 20, rounds: 11, rest: time.Second, open: openDocker},
 		{name: "Slurm", dir: "slurm", env: slurmConf, tune: []string{slurmTuned, "CPUS=4"}, plain: "`sbatch`",
-			starts: 40, jobs: 200, rounds: 7, rest: 500 * time.Millisecond, open: openSlurm},
+			starts: 40, jobs: 200, rounds: 5, rest: 500 * time.Millisecond, open: openSlurm},
 		{name: "Slurm with the CPUs that this computer has", dir: "slurm", env: slurmConf, tune: []string{slurmTuned, "NODES=1", fmt.Sprintf("CPUS=%d", runtime.NumCPU())},
-			where: ownCPUs, plain: "`sbatch`", jobs: 60, rounds: 7, rest: 500 * time.Millisecond, open: openAttached},
+			where: ownCPUs, plain: "`sbatch`", jobs: 40, rounds: 5, rest: 500 * time.Millisecond, open: openAttached},
 		{name: "Slurm with CPUs that this computer does not have", dir: "slurm", env: slurmConf, tune: []string{slurmTuned, "CPUS=64"},
-			where: manyCPUs, plain: "`sbatch`", jobs: 200, rounds: 7, rest: 500 * time.Millisecond, open: openSlurm},
+			where: manyCPUs, plain: "`sbatch`", jobs: 200, rounds: 5, rest: 500 * time.Millisecond, open: openSlurm},
 		{name: "Kubernetes", dir: "kube", env: kubeConfig, plain: "a Job made through the API and watched until it is complete",
 			starts: 10, jobs: 20, rounds: 5, rest: 2 * time.Second, open: openKube},
 	}
