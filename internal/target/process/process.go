@@ -23,6 +23,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -89,9 +90,16 @@ func (c *Config) open(ctx context.Context, env target.Env, step func(string)) (*
 	if err := os.MkdirAll(env.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open process target: %w", err)
 	}
+	var lock io.Closer
+	if !env.Alone { // before anything is touched that another agent may have
+		if lock, err = lockDir(ctx, env.Dir); err != nil {
+			return nil, err
+		}
+	}
 	d := &Driver{
 		env:     env,
 		shell:   c.shell(),
+		lock:    lock,
 		host:    newHost(c.CgroupRoot, env),
 		base:    environ(os.Environ()),
 		tasks:   map[string]*task{},
@@ -103,10 +111,7 @@ func (c *Config) open(ctx context.Context, env target.Env, step func(string)) (*
 	if env.Alone {
 		return d, nil
 	}
-	if d.lock, err = lockDir(ctx, env.Dir); err == nil {
-		err = d.adopt()
-	}
-	if err != nil {
+	if err := d.adopt(); err != nil {
 		d.Close()
 		return nil, err
 	}
