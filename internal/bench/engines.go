@@ -316,8 +316,8 @@ func besides(rows []pair, leftOut []string) string {
 		}
 	}
 	if slices.ContainsFunc(rows, func(r pair) bool { return strings.HasSuffix(r.through, manyCPUs) }) {
-		fmt.Fprintf(&b, "- Slurm's four nodes have 16 CPUs in name, of which pilot nodes hold 8; measured again on one node with the %d CPUs that this computer has, so\n"+
-			"  that no job takes the processors from another, and with 256, so that nothing but the processors is waited for.\n", runtime.NumCPU())
+		fmt.Fprintf(&b, "- Slurm's four nodes have 16 CPUs in name, of which pilot nodes hold 8; measured again on one node with the %d CPUs that this computer has, where\n"+
+			"  few jobs at once share its processors with Slurm and the server, and with 256, so that nothing but the processors is waited for.\n", runtime.NumCPU())
 	}
 	for _, words := range leftOut {
 		fmt.Fprintf(&b, "- Left out: %s.\n", words)

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/target"
 	"github.com/trainyard/trainyard/internal/target/targettest"
 )
 
@@ -284,5 +285,20 @@ func TestFullDiskCostsNoStatus(t *testing.T) {
 	}
 	if o := waitEnded(t, d, task.ID); o.Result.ExitCode != 3 || o.Result.Class != trainyard.ClassUser {
 		t.Errorf("result is %+v, want exit code 3", *o.Result)
+	}
+}
+
+func TestAnAgentThatIsRefusedTheFolderLeavesTheCgroupsAlone(t *testing.T) {
+	dir := t.TempDir()
+	d := open(t, &Config{}, dir, trainyard.Resources{MemoryMB: 1000})
+	other, err := (&Config{}).open(t.Context(), target.Env{Dir: dir, Group: groupName(t)}, nil)
+	if err == nil {
+		other.Close()
+		t.Fatal("a second agent was let into the folder")
+	}
+	for _, p := range []place{d.host.groups.tree, d.host.groups.memory} {
+		if p.dir != "" && !exists(p.dir) {
+			t.Errorf("%s is gone", p.dir)
+		}
 	}
 }
