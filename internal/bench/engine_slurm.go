@@ -18,18 +18,19 @@ const pilots = 4
 
 // What limits jobs that Slurm starts.
 const (
-	startLimit = "Slurm's own scheduling, which takes up to a second on either side; then the start of Trainyard's program for tasks on the node, which stages the job"
-	rateLimit  = "where CPUs are fewer than jobs, how soon Slurm sees that one is free; else the processors, which server, controller and all nodes share here. As profiled on two processors, Slurm takes some 40 ms of them for a job that does nothing, and Trainyard some 30 more: 7 for two commits and a few files at the server, 4 for the job's two shells, and the rest on the node for the program for tasks (9 MB, no agent), of which 2 are what any Go program takes and 3 are page faults; each file or folder takes a further half on a file system that for a minute gives no inode again that was freed (ext4 without a journal)"
+	startLimit = "how soon Slurm looks for jobs to start; then the start of Trainyard's program for tasks on the node, which stages the job"
+	freeLimit  = "how soon Slurm sees that a CPU is free"
+	rateLimit  = "the processors, as soon as Slurm starts jobs. As profiled on two, Slurm takes some 40 ms of them for a job that does nothing, and Trainyard some 30 more: 7 for two commits and a few files at the server, 4 for the job's two shells, and the rest on the node for the program for tasks (9 MB, no agent), of which 2 are what any Go program takes and 3 are page faults; each file or folder takes a further half on a file system that for a minute gives no inode again that was freed (ext4 without a journal)"
 )
 
 // openAttached has Slurm attached, and all of it for jobs.
 func openAttached(ctx context.Context, binary string) (*contest, error) {
-	return attach(ctx, binary, "")
+	return attach(ctx, binary, "", freeLimit)
 }
 
 // openSlurm has pilot nodes besides.
 func openSlurm(ctx context.Context, binary string) (*contest, error) {
-	c, err := attach(ctx, binary, "  - name: pilots\n    driver: slurm\n    settings: {confPath: "+os.Getenv(slurmConf)+"}\n")
+	c, err := attach(ctx, binary, "  - name: pilots\n    driver: slurm\n    settings: {confPath: "+os.Getenv(slurmConf)+"}\n", rateLimit)
 	if err != nil {
 		return c, err
 	}
@@ -43,7 +44,7 @@ func openSlurm(ctx context.Context, binary string) (*contest, error) {
 	return c, err
 }
 
-func attach(ctx context.Context, binary, locations string) (*contest, error) {
+func attach(ctx context.Context, binary, locations, limit string) (*contest, error) {
 	conf := os.Getenv(slurmConf)
 	s, err := startServer(ctx, binary, setup{config: "locations:\n  - name: local\n    approved: [all]\n" + locations})
 	if err != nil {
@@ -54,7 +55,7 @@ func attach(ctx context.Context, binary, locations string) (*contest, error) {
 		return c, err
 	}
 	attached, err := s.through(ctx, "hpc", "")
-	c.ours = []entrant{{attached, "Slurm, attached", startLimit, rateLimit}}
+	c.ours = []entrant{{attached, "Slurm, attached", startLimit, limit}}
 	return c, err
 }
 

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,18 +25,24 @@ type engine struct {
 	plain string   // what Trainyard is measured beside
 
 	starts, jobs, rounds int           // processes whose start is timed, or 0; jobs at once, and how often
-	rest                 time.Duration // after each, for what is cleared away to be gone
+	rest                 time.Duration // after each, at least, for what is cleared away to be gone
+	period               time.Duration // of what the engine does by its own clock; the rests are longer by parts of it, each as often as any other
 	open                 func(ctx context.Context, binary string) (*contest, error)
 }
 
+// Where Slurm's nodes have more CPUs in name than this computer has, what is compared is what jobs take of its processors.
 const (
-	ownCPUs  = ", the CPUs that there are"
+	someCPUs = ", 16 CPUs in name"
 	manyCPUs = ", 256 CPUs in name"
 )
 
 // slurmTuned is the quickest of four settings that were tried for Slurm by itself with 8 CPUs (jobs/s: none 11 to 20, the delay alone 15 to 17,
 // with steps of a second 7 to 8, of 0.1 s 20 to 21); with 256 CPUs the settings were alike.
 const slurmTuned = "SCHEDULER=batch_sched_delay=0,sched_min_interval=100000" // µs
+
+// slurmPeriod is how often slurmctld's background thread has jobs started that wait. It does so besides when a node says that a job's epilog is
+// over, which it leaves unsaid where the job's processes were gone before it was asked to end them.
+const slurmPeriod = time.Second
 
 // The variables that lead to engines.
 const (
@@ -47,15 +53,16 @@ const (
 
 func engines() []engine {
 	return []engine{
-		{name: "Docker", dir: "docker", env: dockerHost, plain: "`docker run --rm --network host`", starts: 20, jobs: 20, rounds: 11, rest: time.Second, open: openDocker},
-		{name: "Slurm", dir: "slurm", env: slurmConf, tune: []string{slurmTuned, "CPUS=4"}, plain: "`sbatch`",
-			starts: 40, jobs: 200, rounds: 5, rest: 500 * time.Millisecond, open: openSlurm},
-		{name: "Slurm with the CPUs that this computer has", dir: "slurm", env: slurmConf, tune: []string{slurmTuned, "NODES=1", fmt.Sprintf("CPUS=%d", runtime.NumCPU())},
-			where: ownCPUs, plain: "`sbatch`", jobs: 40, rounds: 5, rest: 500 * time.Millisecond, open: openAttached},
-		{name: "Slurm with CPUs that this computer does not have", dir: "slurm", env: slurmConf, tune: []string{slurmTuned, "CPUS=64"},
-			where: manyCPUs, plain: "`sbatch`", jobs: 200, rounds: 5, rest: 500 * time.Millisecond, open: openSlurm},
+		{name: "Docker", dir: "docker", env: dockerHost, plain: "`docker run --rm --network host`",
+			starts: 20, jobs: 20, rounds: 11, rest: time.Second, period: time.Second, open: openDocker},
+		{name: "Slurm", dir: "slurm", env: slurmConf, tune: []string{slurmTuned, "NODES=1", fmt.Sprintf("CPUS=%d", runtime.NumCPU())}, plain: "`sbatch`",
+			starts: 100, jobs: 40, rounds: 7, rest: 500 * time.Millisecond, period: slurmPeriod, open: openAttached},
+		{name: "Slurm with 16 CPUs in name", dir: "slurm", env: slurmConf, tune: []string{slurmTuned, "CPUS=4"}, where: someCPUs, plain: "`sbatch`",
+			starts: 60, jobs: 200, rounds: 5, rest: 500 * time.Millisecond, period: slurmPeriod, open: openSlurm},
+		{name: "Slurm with 256 CPUs in name", dir: "slurm", env: slurmConf, tune: []string{slurmTuned, "CPUS=64"}, where: manyCPUs, plain: "`sbatch`",
+			jobs: 200, rounds: 5, rest: 500 * time.Millisecond, period: slurmPeriod, open: openSlurm},
 		{name: "Kubernetes", dir: "kube", env: kubeConfig, plain: "a Job made through the API and watched until it is complete",
-			starts: 10, jobs: 20, rounds: 5, rest: 2 * time.Second, open: openKube},
+			starts: 10, jobs: 20, rounds: 5, rest: 2 * time.Second, period: 2 * time.Second, open: openKube},
 	}
 }
 
@@ -232,7 +239,7 @@ func (e *engine) inTurn(ctx context.Context, sides []side, what string, n int, d
 			select {
 			case <-ctx.Done():
 				return nil, ctx.Err()
-			case <-time.After(e.rest + rand.N(e.rest)): // in step with nobody's clock
+			case <-time.After(e.pause(round)):
 			}
 			after, err := allProcessors()
 			if err != nil {
@@ -244,6 +251,14 @@ func (e *engine) inTurn(ctx context.Context, sides []side, what string, n int, d
 		}
 	}
 	return costs, nil
+}
+
+// pause is the rest after what is done in a round. The same round's is the same for all sides. The rounds' are spread evenly over the period, as
+// the multiples of the golden ratio are, so that no side has the engine's clock for it: a work's begin would else be in step with the end of the
+// work before, and that with the clock.
+func (e *engine) pause(round int) time.Duration {
+	_, part := math.Modf(float64(round) * math.Phi)
+	return e.rest + time.Duration(part*float64(e.period))
 }
 
 // cost is what work took, and what this computer's processors did from its begin until what it left had been cleared away.
@@ -315,9 +330,10 @@ func besides(rows []pair, leftOut []string) string {
 			fmt.Fprintf(&b, "- %s by itself: %s.\n", e.name, e.plain)
 		}
 	}
-	if slices.ContainsFunc(rows, func(r pair) bool { return strings.HasSuffix(r.through, manyCPUs) }) {
-		fmt.Fprintf(&b, "- Slurm's four nodes have 16 CPUs in name, of which pilot nodes hold 8; measured again on one node with the %d CPUs that this computer has, where\n"+
-			"  few jobs at once share its processors with Slurm and the server, and with 256, so that nothing but the processors is waited for.\n", runtime.NumCPU())
+	if slices.ContainsFunc(rows, func(r pair) bool { return strings.HasPrefix(r.through, "Slurm") }) {
+		fmt.Fprintf(&b, "- Slurm looks for jobs to start once in %s, so that a start waits for half of that on either side; submissions are spread evenly over it.\n"+
+			"  Its node has the %d CPUs that this computer has. Where it has 16 or 256 in name (pilot nodes hold 8 or 128 of them), the jobs that it starts\n"+
+			"  at once wait for each other's processors, on which the server, Slurm and all of its nodes run too: the figure is of processor time.\n", slurmPeriod, runtime.NumCPU())
 	}
 	for _, words := range leftOut {
 		fmt.Fprintf(&b, "- Left out: %s.\n", words)

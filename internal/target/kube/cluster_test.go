@@ -87,6 +87,43 @@ func TestAJobDeletedByHandWhileNobodyLooked(t *testing.T) {
 	b.ends(k, trainyard.ClassNodeLost, "was deleted from the cluster, not by trainyard")
 }
 
+// As Kueue does when others are to have the room, and then have had it.
+func TestAJobSuspendedAndLetGoAgainWhileNobodyLookedDoesNotRunTwice(t *testing.T) {
+	for _, pause := range []bool{false, true} {
+		b := newBench(t, nil)
+		k := b.task(1, "echo started; echo >echoed; sleep 600")
+		b.start(k)
+		b.begins(k, "echoed")
+		eventually(t, "its log is here", func() bool { return b.log(k) == "started\n" })
+		first := b.onlyPod(k)
+		path := b.api.path(jobs, b.nameOf(k.ID))
+		b.must(b.Close())
+		b.must(b.api.patch(t.Context(), path, object{"spec": object{"suspend": true}}))
+		eventually(t, "its pod is gone", func() bool { return b.known(k, pods) == 0 })
+		if !pause {
+			b.must(b.api.patch(t.Context(), path, object{"spec": object{"suspend": false}}))
+			eventually(t, "it has another, which runs", func() bool {
+				if b.known(k, pods) != 1 {
+					return false
+				}
+				c := b.onlyPod(k).container()
+				return c != nil && c.State.Running != nil
+			})
+			if b.onlyPod(k).Meta.UID == first.Meta.UID {
+				t.Fatal("it is the same pod")
+			}
+		}
+		b.Driver = openDriver(t, b.cfg, b.dir)
+		b.ends(k, trainyard.ClassPreempted, "its pod was gone when the server looked again: its Job was suspended, as Kueue does to give room to others")
+		b.ran(k, 1)
+		if got := b.log(k); got != "started\n" {
+			t.Errorf("log is %q", got)
+		}
+		b.must(b.Remove(t.Context(), k.ID))
+		eventually(t, "nothing is left", func() bool { return b.known(k, jobs)+b.known(k, pods) == 0 })
+	}
+}
+
 func TestADrainedNodeIsALostNode(t *testing.T) {
 	b := newBench(t, nil)
 	k := b.task(1, "trap 'echo saved; exit 0' TERM; echo started; while :; do sleep 0.05; done")

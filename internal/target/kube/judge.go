@@ -24,6 +24,7 @@ type sight struct {
 	jobGone  bool
 	settled  bool // news of pods would be here if there were any
 	pods     []podSight
+	vanished bool // of a pod that had begun there is no news: it went while nobody looked, or the news are on their way
 
 	suspended bool    // the Job was suspended after the task had begun, though it may not be any more
 	retreat   retreat // what Kueue says of that
@@ -88,8 +89,9 @@ func judge(s *sight, now time.Time) verdict {
 			v.started = c.State.Running.Started
 		}
 	}
-	v.ready = running == s.ranks && waiting > 0 && !s.asked && s.job != nil && !s.jobGone && !s.job.Spec.Suspend && s.addressed()
-	v.early = s.ranks == 1 && running == 0 && !s.asked && s.job != nil && !s.jobGone && !s.job.Spec.Suspend &&
+	open := !s.asked && s.job != nil && !s.jobGone && !s.job.Spec.Suspend && !s.vanished
+	v.ready = open && running == s.ranks && waiting > 0 && s.addressed()
+	v.early = open && s.ranks == 1 && running == 0 &&
 		slices.ContainsFunc(s.pods, func(p podSight) bool { return p.starting() && !p.begun && !p.asks })
 	if v.state == trainyard.TaskStaging {
 		v.progress = s.waits(running)
@@ -114,7 +116,7 @@ func (s *sight) over(now time.Time) *ending {
 	done := s.job != nil && finished(s.job) != nil
 	final := done || s.jobGone // no pod that is missing will come
 	var ends []ended
-	begun, live, well := false, false, 0
+	begun, live, anew, well := false, false, false, 0
 	for i := range s.pods {
 		p := &s.pods[i]
 		switch {
@@ -128,7 +130,7 @@ func (s *sight) over(now time.Time) *ending {
 		case p.begun:
 			begun, live = true, true
 		default:
-			live = true
+			live, anew = true, true
 			if e := s.unpullable(p, now); e != nil {
 				return e
 			}
@@ -140,8 +142,22 @@ func (s *sight) over(now time.Time) *ending {
 		return s.join(ends)
 	case len(ends) == 0 && !live && final && s.settled:
 		return s.never(now)
+	case s.vanished && s.settled && !begun && !final && (anew || s.job != nil && s.job.Spec.Suspend):
+		return &ending{Result: s.replaced(), Ended: now}
 	}
 	return nil
+}
+
+// replaced is the end of a task of whose pods one went while nobody looked, and is not counted as failed: the Job has another in its place.
+func (s *sight) replaced() trainyard.Result {
+	r := trainyard.Result{Class: s.taken(nil), ExitCode: -1, Message: "its pod was gone, and its Job had another made, when the server looked again"}
+	switch {
+	case s.asked:
+		r.Class, r.Message = trainyard.ClassCanceled, "ended because it was asked to"
+	case s.paused():
+		r.Message = "its pod was gone when the server looked again: " + s.whyPaused()
+	}
+	return r
 }
 
 // never is the end of a task of which no pod was seen.
@@ -298,7 +314,10 @@ var disruptions = map[string]string{
 
 // taken is the class of a pod's end that was not its own: it gave way to others, or its node is lost to it.
 func (s *sight) taken(p *podSight) trainyard.Class {
-	c := p.condition("DisruptionTarget")
+	var c *condition
+	if p != nil {
+		c = p.condition("DisruptionTarget")
+	}
 	switch {
 	case s.paused() && s.retreat.forGood:
 		return trainyard.ClassCanceled

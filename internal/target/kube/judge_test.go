@@ -112,6 +112,14 @@ func TestEnds(t *testing.T) {
 		{"an image that the registry does not have", sight{job: aJob, grace: time.Hour, pods: pods(podSight{pod: p(waitingJSON("ImagePullBackOff", "img:1: not found"))})}, trainyard.ClassEnvironment, -1, "image img:1 cannot be pulled (ImagePullBackOff): img:1: not found"},
 		{"a registry that does not answer yet", sight{job: aJob, grace: time.Hour, pods: pods(podSight{pod: p(waitingJSON("ErrImagePull", "i/o timeout"))})}, "", 0, ""},
 		{"a registry that has not answered for too long", sight{job: aJob, grace: 30 * time.Second, pods: pods(podSight{pod: p(waitingJSON("ErrImagePull", "i/o timeout"))})}, trainyard.ClassEnvironment, -1, "i/o timeout"},
+		{"suspended and let go again while nobody looked", sight{vanished: true, suspended: true, queue: "team-a", job: aJob, pods: pods(podSight{pod: p(runningJSON)})}, trainyard.ClassPreempted, -1, "was gone when the server looked again: its Job was suspended"},
+		{"suspended while nobody looked", sight{vanished: true, suspended: true, job: suspended}, trainyard.ClassPreempted, -1, "its Job was suspended"},
+		{"stopped in Kueue while nobody looked", sight{vanished: true, suspended: true, queue: "team-a", retreat: retreat{"deactivated", true}, job: suspended}, trainyard.ClassCanceled, -1, "was stopped, not by trainyard: deactivated"},
+		{"in another pod since nobody looked", sight{vanished: true, job: aJob, pods: pods(podSight{pod: p(runningJSON)})}, trainyard.ClassNodeLost, -1, "its Job had another made"},
+		{"in another pod since nobody looked, and to be stopped", sight{vanished: true, asked: true, job: aJob, pods: pods(podSight{pod: p(runningJSON)})}, trainyard.ClassCanceled, -1, "asked to"},
+		{"its pod vanished while nobody looked, and the Job tells that it was well", sight{vanished: true, job: completeJob}, trainyard.ClassOK, 0, ""},
+		{"its pod vanished while nobody looked, and the Job was suspended and then deleted", sight{name: "ty-x", vanished: true, suspended: true, job: suspended, jobGone: true}, trainyard.ClassNodeLost, -1, "Job ty-x was deleted"},
+		{"its pod vanished, and what the Job makes of it is not known", sight{vanished: true, job: aJob}, "", 0, ""},
 		{"it runs", sight{job: aJob, pods: pods(begun(p(runningJSON)))}, "", 0, ""},
 	}
 	for _, tt := range tests {
@@ -128,6 +136,28 @@ func TestEnds(t *testing.T) {
 				t.Errorf("it ended with %+v, want %s %d %q", v.end.Result, tt.class, tt.code, tt.words)
 			}
 		})
+	}
+}
+
+// Until it is known whether a pod that had begun is gone, and then for good, no other is given its work.
+func TestNoPodIsGivenWhatAnotherHadBegun(t *testing.T) {
+	for _, status := range []string{runningJSON, `{"phase":"Pending"}`} {
+		s := &sight{ranks: 1, vanished: true, job: &job{}, pods: []podSight{{pod: podJSON(t, "p1", status)}}}
+		if v := judge(s, t0); v.ready || v.early || v.end != nil {
+			t.Errorf("while nothing is known of the pod that had begun it is %+v", v)
+		}
+		s.vanished = false
+		if v := judge(s, t0); !v.ready && !v.early {
+			t.Errorf("where none had begun it is %+v", v)
+		}
+		s.vanished, s.settled = true, true
+		if v := judge(s, t0); v.ready || v.early || v.end == nil {
+			t.Errorf("when the pod that had begun is known to be gone it is %+v", v)
+		}
+	}
+	one := &sight{ranks: 2, vanished: true, settled: true, job: &job{}, pods: []podSight{begun(podJSON(t, "p0", runningJSON)), {pod: podJSON(t, "p1", runningJSON)}}}
+	if v := judge(one, t0); v.ready || v.end != nil || v.state != trainyard.TaskRunning {
+		t.Errorf("of a gang of which a rank still runs it is %+v", v)
 	}
 }
 

@@ -148,7 +148,7 @@ func (d *tender) whyTaken(ctx context.Context) (open bool) {
 	d.mu.Lock()
 	t := d.task
 	t.taken = t.taken || t.job != nil && t.job.Spec.Suspend && len(t.rec.Begun) > 0
-	taken, uid := t.taken, t.rec.UID
+	taken, uid := d.sight(t).suspended, t.rec.UID
 	d.mu.Unlock()
 	switch {
 	case !taken || d.explained || d.cfg.Queue == "":

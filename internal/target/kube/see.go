@@ -193,6 +193,21 @@ func (t *task) first() *podSeen {
 	return out
 }
 
+// vanished says whether there is no news of a pod that had begun: it went while nobody looked, or they are on their way. A replica's pods come
+// and go. The caller holds Driver.mu.
+func (t *task) vanished() bool {
+	there := map[string]bool{}
+	for _, p := range t.pods {
+		there[p.pod.Meta.UID] = true
+	}
+	for uid := range t.rec.Begun {
+		if t.rec.Main == "" && !there[uid] {
+			return true
+		}
+	}
+	return false
+}
+
 // index is the pod's number in its Job.
 func index(p *pod) int {
 	for _, text := range []string{p.Meta.Labels[indexLabel], p.Meta.Annotations[indexLabel]} { // the label since 1.28

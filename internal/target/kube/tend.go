@@ -94,7 +94,7 @@ func (d *tender) step(ctx context.Context) (over bool) {
 		d.log.stop()
 		d.log = nil
 	}
-	if d.log == nil && first != nil && hasLog(first.pod) {
+	if d.log == nil && first != nil && hasLog(first.pod) && !s.vanished {
 		d.follow(ctx, first.pod.Meta.Name)
 	}
 	var end *ending
