@@ -89,6 +89,7 @@ func TestAJobDeletedByHandWhileNobodyLooked(t *testing.T) {
 
 // As Kueue does when others are to have the room, and then have had it.
 func TestAJobSuspendedAndLetGoAgainWhileNobodyLookedDoesNotRunTwice(t *testing.T) {
+	t.Parallel()
 	for _, pause := range []bool{false, true} {
 		b := newBench(t, nil)
 		k := b.task(1, "echo started; echo >echoed; sleep 600")
@@ -197,6 +198,7 @@ func TestANodeThatDoesNotAnswerIsLost(t *testing.T) {
 }
 
 func TestALongLogIsWholeThoughTheNodeThrowsItAway(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, nil)
 	k := b.task(1, "for i in $(seq 10); do head -c 6000000 /dev/zero | tr '\\0' $((i%10)) | fold -w 99; done; echo end") // a kubelet keeps 10 MiB
 	const size = 10*(6_000_000+6_000_000/99) + len("end\n")
@@ -296,6 +298,7 @@ func TestAQuotaThatIsUsedUpIsSaid(t *testing.T) {
 }
 
 func TestAPodThatWritesMoreThanItMayIsFull(t *testing.T) {
+	t.Parallel()
 	b := newBench(t, func(c *Config) { c.WorkSize = "1Mi" })
 	k := b.task(1, "head -c 30000000 /dev/zero >$TMPDIR/x; sleep 600")
 	b.start(k)

@@ -137,6 +137,7 @@ func (d *Driver) find(id trainyard.TaskID) (trainyard.Observation, bool) {
 }
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	targettest.Run(t, func(t *testing.T, dir string) (target.Driver, func() target.Driver) {
 		d := openDriver(t, c, dir)

@@ -81,6 +81,7 @@ func (k *kubelet) run(ctx context.Context) {
 
 // What a program prints is held back only while it is further ahead than its node keeps, however it comes, and whatever is lost of it.
 func TestALogIsNotHeldBackLongerThanItMust(t *testing.T) {
+	t.Parallel()
 	const size = 30 << 20
 	line := strings.Repeat("x", 399) + "\n"
 	for name, c := range map[string]struct {
