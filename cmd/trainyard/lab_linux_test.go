@@ -31,6 +31,7 @@ var program = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		return "", err
 	}
+	programDir = dir
 	bin := filepath.Join(dir, "trainyard")
 	out, err := exec.Command("make", "-C", "../..", "slim").CombinedOutput()
 	if err == nil {
@@ -41,6 +42,8 @@ var program = sync.OnceValues(func() (string, error) {
 	}
 	return bin, nil
 })
+
+var programDir string // that it is built in; TestMain removes it
 
 // lab is a real server in a folder of its own that a test may kill and start again.
 type lab struct {

@@ -36,7 +36,11 @@ const (
 
 func TestMain(m *testing.M) {
 	if os.Getenv(tracePid) == "" {
-		os.Exit(m.Run())
+		code := m.Run()
+		if programDir != "" {
+			_ = os.RemoveAll(programDir)
+		}
+		os.Exit(code)
 	}
 	pid, _ := strconv.Atoi(os.Getenv(tracePid))
 	at, _ := strconv.Atoi(os.Getenv(traceStep))

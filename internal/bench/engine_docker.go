@@ -45,10 +45,10 @@ func (d dockerRun) start(ctx context.Context, _ string) (time.Duration, error) {
 	return began.Sub(at), err
 }
 
-func (d dockerRun) many(ctx context.Context, _ string, n int) (time.Duration, error) {
+func (d dockerRun) many(ctx context.Context, _, work string, n int) (time.Duration, error) {
 	at := time.Now()
 	err := atOnce(n, func(int) error {
-		_, err := d.run(ctx, nothing)
+		_, err := d.run(ctx, work)
 		return err
 	})
 	return time.Since(at), err

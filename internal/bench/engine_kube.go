@@ -214,9 +214,9 @@ func (k *kubeJob) clear(ctx context.Context, group string) error {
 	return k.do(ctx, http.MethodDelete, kubeJobs+"?labelSelector="+url.QueryEscape("bench="+group), object{"propagationPolicy": "Background"})
 }
 
-func (k *kubeJob) many(ctx context.Context, name string, n int) (time.Duration, error) {
+func (k *kubeJob) many(ctx context.Context, name, work string, n int) (time.Duration, error) {
 	at := time.Now()
-	err := atOnce(n, func(i int) error { return k.submit(ctx, name, fmt.Sprintf("%s-%d", name, i), nothing) })
+	err := atOnce(n, func(i int) error { return k.submit(ctx, name, fmt.Sprintf("%s-%d", name, i), work) })
 	if err == nil {
 		err = k.complete(ctx, name, n)
 	}

@@ -25,13 +25,15 @@ type engine struct {
 	plain string   // what Trainyard is measured beside
 
 	starts, jobs, rounds int           // processes whose start is timed, or 0; jobs at once, and how often
+	work                 string        // of each of the jobs at once
 	rest                 time.Duration // after each, at least, for what is cleared away to be gone
-	period               time.Duration // of what the engine does by its own clock; the rests are longer by parts of it, each as often as any other
+	spread               time.Duration // what a rest may be longer by, every part of it as often as any other; the period of an engine that goes by a clock
 	open                 func(ctx context.Context, binary string) (*contest, error)
 }
 
 // Where Slurm's nodes have more CPUs in name than this computer has, what is compared is what jobs take of its processors.
 const (
+	fewCPUs  = ", 8 CPUs in name"
 	someCPUs = ", 16 CPUs in name"
 	manyCPUs = ", 256 CPUs in name"
 )
@@ -54,15 +56,17 @@ const (
 func engines() []engine {
 	return []engine{
 		{name: "Docker", dir: "docker", env: dockerHost, plain: "`docker run --rm --network host`",
-			starts: 20, jobs: 20, rounds: 11, rest: time.Second, period: time.Second, open: openDocker},
+			starts: 20, jobs: 20, work: nothing, rounds: 11, rest: time.Second, spread: time.Second, open: openDocker},
 		{name: "Slurm", dir: "slurm", env: slurmConf, tune: []string{slurmTuned, "NODES=1", fmt.Sprintf("CPUS=%d", runtime.NumCPU())}, plain: "`sbatch`",
-			starts: 100, jobs: 40, rounds: 7, rest: 500 * time.Millisecond, period: slurmPeriod, open: openAttached},
+			starts: 100, jobs: 40, work: nothing, rounds: 7, rest: 500 * time.Millisecond, spread: slurmPeriod, open: openAttached},
+		{name: "Slurm with 8 CPUs in name", dir: "slurm", env: slurmConf, tune: []string{slurmTuned, "NODES=2", "CPUS=4"}, where: fewCPUs, plain: "`sbatch`",
+			jobs: 80, work: aSecond, rounds: 3, rest: 500 * time.Millisecond, spread: slurmPeriod, open: openAttached},
 		{name: "Slurm with 16 CPUs in name", dir: "slurm", env: slurmConf, tune: []string{slurmTuned, "CPUS=4"}, where: someCPUs, plain: "`sbatch`",
-			starts: 60, jobs: 200, rounds: 5, rest: 500 * time.Millisecond, period: slurmPeriod, open: openSlurm},
+			starts: 40, jobs: 200, work: nothing, rounds: 5, rest: 500 * time.Millisecond, spread: slurmPeriod, open: openSlurm},
 		{name: "Slurm with 256 CPUs in name", dir: "slurm", env: slurmConf, tune: []string{slurmTuned, "CPUS=64"}, where: manyCPUs, plain: "`sbatch`",
-			jobs: 200, rounds: 5, rest: 500 * time.Millisecond, period: slurmPeriod, open: openSlurm},
+			jobs: 200, work: nothing, rounds: 5, rest: 500 * time.Millisecond, spread: slurmPeriod, open: openSlurm},
 		{name: "Kubernetes", dir: "kube", env: kubeConfig, plain: "a Job made through the API and watched until it is complete",
-			starts: 10, jobs: 20, rounds: 5, rest: 2 * time.Second, period: 2 * time.Second, open: openKube},
+			starts: 10, jobs: 20, work: nothing, rounds: 5, rest: 2 * time.Second, spread: 2 * time.Second, open: openKube},
 	}
 }
 
@@ -196,7 +200,7 @@ func (e *engine) measure(ctx context.Context, binary string) ([]pair, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w; the server's log: %s", err, c.server.tail())
 	}
-	rates, err := e.inTurn(ctx, sides, "many", e.rounds, func(s side, name string) (time.Duration, error) { return s.many(ctx, name, e.jobs) })
+	rates, err := e.inTurn(ctx, sides, "many", e.rounds, func(s side, name string) (time.Duration, error) { return s.many(ctx, name, e.work, e.jobs) })
 	if err != nil {
 		return nil, fmt.Errorf("%w; the server's log: %s", err, c.server.tail())
 	}
@@ -209,7 +213,7 @@ func (e *engine) measure(ctx context.Context, binary string) ([]pair, error) {
 				more: ratio(quantile(b, 0.5), quantile(a, 0.5)), limits: o.startLimit})
 		}
 		a, b := rates[0], rates[i+1]
-		rows = append(rows, pair{through: o.name, what: fmt.Sprintf("%d jobs of `true` at once until all are over, median of %d rounds", e.jobs, e.rounds),
+		rows = append(rows, pair{through: o.name, what: fmt.Sprintf("%d jobs of `%s` at once until all are over, median of %d rounds", e.jobs, e.work, e.rounds),
 			plain: rate(e.jobs, a), ours: rate(e.jobs, b), more: byRound(b, a), limits: o.rateLimit})
 	}
 	for _, r := range rows {
@@ -253,12 +257,11 @@ func (e *engine) inTurn(ctx context.Context, sides []side, what string, n int, d
 	return costs, nil
 }
 
-// pause is the rest after what is done in a round. The same round's is the same for all sides. The rounds' are spread evenly over the period, as
-// the multiples of the golden ratio are, so that no side has the engine's clock for it: a work's begin would else be in step with the end of the
-// work before, and that with the clock.
+// pause is the rest after what each side did in a round. The rounds' are spread evenly, as the multiples of the golden ratio are, so that no side
+// has the engine's clock for it: the begin of what is next would else be in step with the end of what was before, and that with the clock.
 func (e *engine) pause(round int) time.Duration {
 	_, part := math.Modf(float64(round) * math.Phi)
-	return e.rest + time.Duration(part*float64(e.period))
+	return e.rest + time.Duration(part*float64(e.spread))
 }
 
 // cost is what work took, and what this computer's processors did from its begin until what it left had been cleared away.
@@ -330,10 +333,12 @@ func besides(rows []pair, leftOut []string) string {
 			fmt.Fprintf(&b, "- %s by itself: %s.\n", e.name, e.plain)
 		}
 	}
-	if slices.ContainsFunc(rows, func(r pair) bool { return strings.HasPrefix(r.through, "Slurm") }) {
-		fmt.Fprintf(&b, "- Slurm looks for jobs to start once in %s, so that a start waits for half of that on either side; submissions are spread evenly over it.\n"+
-			"  Its node has the %d CPUs that this computer has. Where it has 16 or 256 in name (pilot nodes hold 8 or 128 of them), the jobs that it starts\n"+
-			"  at once wait for each other's processors, on which the server, Slurm and all of its nodes run too: the figure is of processor time.\n", slurmPeriod, runtime.NumCPU())
+	if slices.ContainsFunc(rows, func(r pair) bool { return strings.HasSuffix(r.through, manyCPUs) }) {
+		fmt.Fprintf(&b, "- Slurm looks once in %s for jobs to start, and besides when a node tells that a job has gone for good. What is submitted one by one is spread\n"+
+			"  evenly over that time, half of which a job waits for Slurm on either side. Slurm's node has the %d CPUs that this computer has, so that few jobs start\n"+
+			"  at each look, and what they take of the processors until the next is hidden. It is seen where nodes have more CPUs in name: 8; 16, of which\n"+
+			"  pilot nodes hold 8; and 256, of which they hold 8. All jobs that Slurm then starts at once share the %d processors, with server, Slurm and its nodes.\n",
+			slurmPeriod, runtime.NumCPU(), runtime.NumCPU())
 	}
 	for _, words := range leftOut {
 		fmt.Fprintf(&b, "- Left out: %s.\n", words)

@@ -20,8 +20,8 @@ type side interface {
 	// start has one process run that says the time as its first act, waits until it is over, and returns how long after the submission
 	// that was.
 	start(ctx context.Context, name string) (time.Duration, error)
-	// many has n processes of `true` run, submitted at once, and returns how long it took until all were over.
-	many(ctx context.Context, name string, n int) (time.Duration, error)
+	// many has n processes run that do a work, submitted at once, and returns how long it took until all were over.
+	many(ctx context.Context, name, work string, n int) (time.Duration, error)
 }
 
 // submitters is how many submit at once, on either side.
@@ -31,6 +31,7 @@ const submitters = 8
 const (
 	sayTime = "echo $EPOCHREALTIME"
 	nothing = "true"
+	aSecond = "sleep 1"
 )
 
 // stamp is the time that sayTime printed.
@@ -124,11 +125,11 @@ const lookSeldom = 3 * lookEvery
 // lookRarely is the same for one whose own words say when it started.
 const lookRarely = 10 * lookEvery
 
-func (o *ours) many(ctx context.Context, name string, n int) (time.Duration, error) {
+func (o *ours) many(ctx context.Context, name, work string, n int) (time.Duration, error) {
 	at := time.Now()
 	var turn atomic.Int64
 	err := atOnce(n, func(i int) error {
-		return o.submit(ctx, o.clients[turn.Add(1)%submitters], fmt.Sprintf("%s-%d", name, i), nothing)
+		return o.submit(ctx, o.clients[turn.Add(1)%submitters], fmt.Sprintf("%s-%d", name, i), work)
 	})
 	if err != nil {
 		return 0, err

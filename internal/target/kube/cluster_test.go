@@ -87,41 +87,46 @@ func TestAJobDeletedByHandWhileNobodyLooked(t *testing.T) {
 	b.ends(k, trainyard.ClassNodeLost, "was deleted from the cluster, not by trainyard")
 }
 
-// As Kueue does when others are to have the room, and then have had it.
-func TestAJobSuspendedAndLetGoAgainWhileNobodyLookedDoesNotRunTwice(t *testing.T) {
-	t.Parallel()
-	for _, pause := range []bool{false, true} {
-		b := newBench(t, nil)
-		k := b.task(1, "echo started; echo >echoed; sleep 600")
-		b.start(k)
-		b.begins(k, "echoed")
-		eventually(t, "its log is here", func() bool { return b.log(k) == "started\n" })
-		first := b.onlyPod(k)
-		path := b.api.path(jobs, b.nameOf(k.ID))
-		b.must(b.Close())
-		b.must(b.api.patch(t.Context(), path, object{"spec": object{"suspend": true}}))
-		eventually(t, "its pod is gone", func() bool { return b.known(k, pods) == 0 })
-		if !pause {
-			b.must(b.api.patch(t.Context(), path, object{"spec": object{"suspend": false}}))
-			eventually(t, "it has another, which runs", func() bool {
-				if b.known(k, pods) != 1 {
-					return false
+// As Kueue does when others are to have the room, and when they have had it.
+func TestAJobSuspendedWhileNobodyLookedDoesNotRunTwice(t *testing.T) {
+	for name, again := range map[string]bool{"and let go": true, "alone": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, nil)
+			k := b.task(1, "echo started; echo >echoed; sleep 600")
+			b.start(k)
+			b.begins(k, "echoed")
+			eventually(t, "its log is here", func() bool { return b.log(k) == "started\n" })
+			first := b.onlyPod(k)
+			path := b.api.path(jobs, b.nameOf(k.ID))
+			b.must(b.Close())
+			b.must(b.api.patch(t.Context(), path, object{"spec": object{"suspend": true}}))
+			eventually(t, "its pod is gone", func() bool { return b.known(k, pods) == 0 })
+			if again {
+				b.must(b.api.patch(t.Context(), path, object{"spec": object{"suspend": false}}))
+				eventually(t, "it has another, which runs", func() bool {
+					if b.known(k, pods) != 1 {
+						return false
+					}
+					c := b.onlyPod(k).container()
+					return c != nil && c.State.Running != nil
+				})
+				if b.onlyPod(k).Meta.UID == first.Meta.UID {
+					t.Fatal("it is the same pod")
 				}
-				c := b.onlyPod(k).container()
-				return c != nil && c.State.Running != nil
-			})
-			if b.onlyPod(k).Meta.UID == first.Meta.UID {
-				t.Fatal("it is the same pod")
 			}
-		}
-		b.Driver = openDriver(t, b.cfg, b.dir)
-		b.ends(k, trainyard.ClassPreempted, "its pod was gone when the server looked again: its Job was suspended, as Kueue does to give room to others")
-		b.ran(k, 1)
-		if got := b.log(k); got != "started\n" {
-			t.Errorf("log is %q", got)
-		}
-		b.must(b.Remove(t.Context(), k.ID))
-		eventually(t, "nothing is left", func() bool { return b.known(k, jobs)+b.known(k, pods) == 0 })
+			b.Driver = openDriver(t, b.cfg, b.dir)
+			o := b.ends(k, trainyard.ClassPreempted, "its pod was gone when the server looked again: its Job was suspended, as Kueue does to give room to others")
+			if !strings.Contains(o.Note, "its pod is gone") {
+				t.Errorf("that the end of the log is missing is not said: %q", o.Note)
+			}
+			b.ran(k, 1)
+			if got := b.log(k); got != "started\n" {
+				t.Errorf("log is %q", got)
+			}
+			b.must(b.Remove(t.Context(), k.ID))
+			eventually(t, "nothing is left", func() bool { return b.known(k, jobs)+b.known(k, pods) == 0 })
+		})
 	}
 }
 

@@ -223,9 +223,7 @@ func (d *Driver) observe(t *task, now time.Time) trainyard.Observation {
 // sight is what judge looks at. The caller holds d.mu.
 func (d *Driver) sight(t *task) *sight {
 	s := &sight{main: t.rec.Main, answered: t.rec.Answered, name: t.name, ranks: t.rec.Ranks, queue: d.cfg.Queue, asked: t.rec.Stop != nil, grace: d.cfg.pullGrace(),
-		job: t.job, jobGone: t.jobGone, retreat: t.retreat, settled: time.Since(t.news) > settling && d.watched.fresh(0) == nil}
-	s.vanished = t.vanished()
-	s.suspended = t.taken || s.vanished && s.settled && t.job.wasSuspended()
+		job: t.job, jobGone: t.jobGone, suspended: t.taken, retreat: t.retreat, vanished: t.vanished(), settled: time.Since(t.news) > settling && d.watched.fresh(0) == nil}
 	for _, p := range t.pods {
 		s.pods = append(s.pods, podSight{pod: p.pod, gone: p.gone, lost: p.lost, begun: t.rec.Begun[p.pod.Meta.UID], serves: t.rec.Main != "",
 			asks: t.job != nil && t.job.asks() && (p.ran.IsZero() || time.Since(p.ran) < sendAfter)})

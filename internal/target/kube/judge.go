@@ -116,10 +116,12 @@ func (s *sight) over(now time.Time) *ending {
 	done := s.job != nil && finished(s.job) != nil
 	final := done || s.jobGone // no pod that is missing will come
 	var ends []ended
-	begun, live, anew, well := false, false, false, 0
+	begun, live, anew, well := false, false, false, 0 // anew: there is a pod in the place of one that had begun
 	for i := range s.pods {
 		p := &s.pods[i]
 		switch {
+		case s.vanished && !p.begun:
+			anew = true
 		case p.ended() && (p.begun || final):
 			e := s.endOf(p)
 			if e.Result.Class == trainyard.ClassOK {
@@ -130,7 +132,7 @@ func (s *sight) over(now time.Time) *ending {
 		case p.begun:
 			begun, live = true, true
 		default:
-			live, anew = true, true
+			live = true
 			if e := s.unpullable(p, now); e != nil {
 				return e
 			}
@@ -140,22 +142,29 @@ func (s *sight) over(now time.Time) *ending {
 	switch {
 	case bad && !begun, len(ends) > 0 && !live && (well >= s.ranks || final):
 		return s.join(ends)
+	case !begun && s.replaced(anew):
+		return &ending{Result: s.replacedResult(), Ended: now, Warnings: []string{"what the log had after the server went away is missing: its pod is gone"}}
 	case len(ends) == 0 && !live && final && s.settled:
 		return s.never(now)
-	case s.vanished && s.settled && !begun && !final && (anew || s.job != nil && s.job.Spec.Suspend):
-		return &ending{Result: s.replaced(), Ended: now}
 	}
 	return nil
 }
 
-// replaced is the end of a task of whose pods one went while nobody looked, and is not counted as failed: the Job has another in its place.
-func (s *sight) replaced() trainyard.Result {
-	r := trainyard.Result{Class: s.taken(nil), ExitCode: -1, Message: "its pod was gone, and its Job had another made, when the server looked again"}
+// replaced says whether a pod that had begun went while nobody looked, and the Job is to have another in its place: it was suspended, by which
+// no Job has failed.
+func (s *sight) replaced(anew bool) bool {
+	return s.vanished && s.settled && (anew || s.job != nil && s.job.Spec.Suspend && !s.jobGone)
+}
+
+func (s *sight) replacedResult() trainyard.Result {
+	r := trainyard.Result{Class: trainyard.ClassNodeLost, ExitCode: -1, Message: "its pod was gone when the server looked again"}
 	switch {
 	case s.asked:
 		r.Class, r.Message = trainyard.ClassCanceled, "ended because it was asked to"
-	case s.paused():
-		r.Message = "its pod was gone when the server looked again: " + s.whyPaused()
+	case s.paused() && s.retreat.forGood:
+		r.Class, r.Message = trainyard.ClassCanceled, r.Message+": "+s.whyPaused()
+	case s.paused(), s.job != nil && findCondition(s.job.Status.Conditions, "Suspended") != nil:
+		r.Class, r.Message = trainyard.ClassPreempted, r.Message+": "+s.whyPaused()
 	}
 	return r
 }
@@ -314,14 +323,11 @@ var disruptions = map[string]string{
 
 // taken is the class of a pod's end that was not its own: it gave way to others, or its node is lost to it.
 func (s *sight) taken(p *podSight) trainyard.Class {
-	var c *condition
-	if p != nil {
-		c = p.condition("DisruptionTarget")
-	}
+	c := p.condition("DisruptionTarget")
 	switch {
-	case s.paused() && s.retreat.forGood:
+	case s.pausedSince(p) && s.retreat.forGood:
 		return trainyard.ClassCanceled
-	case s.paused(), c != nil && c.Status == "True" && c.Reason == "PreemptionByScheduler":
+	case s.pausedSince(p), c != nil && c.Status == "True" && c.Reason == "PreemptionByScheduler":
 		return trainyard.ClassPreempted
 	}
 	return trainyard.ClassNodeLost
@@ -344,7 +350,7 @@ func (s *sight) disruption(p *podSight) string {
 		return fmt.Sprintf("%s was ended: %s", what, c.Message)
 	case p.lost:
 		return what + " is lost: the node does not answer"
-	case s.paused():
+	case s.pausedSince(p):
 		return what + " was ended because " + s.whyPaused()
 	case s.jobGone:
 		return fmt.Sprintf("%s was ended because Job %s was deleted from the cluster, not by trainyard", what, s.name)

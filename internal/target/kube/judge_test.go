@@ -3,6 +3,7 @@ package kube
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -74,6 +75,10 @@ func TestEnds(t *testing.T) {
 	completeJob.Status.Conditions = []condition{{Type: "Complete", Status: "True"}}
 	suspended := &job{}
 	suspended.Spec.Suspend = true
+	resumed := &job{} // as every Job of a queue is; this one after its first pod was made
+	resumed.Status.Conditions = []condition{{Type: "Suspended", Status: "False", Reason: "JobResumed", Changed: t0}}
+	givenUp := &job{}
+	givenUp.Status.Conditions = slices.Concat(resumed.Status.Conditions, failedJob.Status.Conditions)
 	p := func(status string) *pod { return podJSON(t, "p0", status) }
 	tests := []struct {
 		name  string
@@ -112,10 +117,13 @@ func TestEnds(t *testing.T) {
 		{"an image that the registry does not have", sight{job: aJob, grace: time.Hour, pods: pods(podSight{pod: p(waitingJSON("ImagePullBackOff", "img:1: not found"))})}, trainyard.ClassEnvironment, -1, "image img:1 cannot be pulled (ImagePullBackOff): img:1: not found"},
 		{"a registry that does not answer yet", sight{job: aJob, grace: time.Hour, pods: pods(podSight{pod: p(waitingJSON("ErrImagePull", "i/o timeout"))})}, "", 0, ""},
 		{"a registry that has not answered for too long", sight{job: aJob, grace: 30 * time.Second, pods: pods(podSight{pod: p(waitingJSON("ErrImagePull", "i/o timeout"))})}, trainyard.ClassEnvironment, -1, "i/o timeout"},
-		{"suspended and let go again while nobody looked", sight{vanished: true, suspended: true, queue: "team-a", job: aJob, pods: pods(podSight{pod: p(runningJSON)})}, trainyard.ClassPreempted, -1, "was gone when the server looked again: its Job was suspended"},
+		{"suspended and let go again while nobody looked", sight{vanished: true, queue: "team-a", job: resumed, pods: pods(podSight{pod: p(runningJSON)})}, trainyard.ClassPreempted, -1, "was gone when the server looked again: its Job was suspended"},
+		{"so, and the other pod was told nothing for an hour", sight{vanished: true, job: givenUp, pods: pods(podSight{pod: p(terminatedJSON(75, "Error", "nobody sent the program"))})}, trainyard.ClassPreempted, -1, "its Job was suspended"},
+		{"so, and the other pod's image is not to be had", sight{vanished: true, job: resumed, grace: time.Second, pods: pods(podSight{pod: p(waitingJSON("InvalidImageName", "img"))})}, trainyard.ClassPreempted, -1, "its Job was suspended"},
+		{"so, and its pod is not gone yet", sight{job: resumed, pods: pods(begun(deleted(p(terminatedJSON(143, "Error", left(trainyard.ClassCanceled, 143))))))}, trainyard.ClassPreempted, -1, "pod p0 on node n1 was ended because its Job was suspended"},
 		{"suspended while nobody looked", sight{vanished: true, suspended: true, job: suspended}, trainyard.ClassPreempted, -1, "its Job was suspended"},
 		{"stopped in Kueue while nobody looked", sight{vanished: true, suspended: true, queue: "team-a", retreat: retreat{"deactivated", true}, job: suspended}, trainyard.ClassCanceled, -1, "was stopped, not by trainyard: deactivated"},
-		{"in another pod since nobody looked", sight{vanished: true, job: aJob, pods: pods(podSight{pod: p(runningJSON)})}, trainyard.ClassNodeLost, -1, "its Job had another made"},
+		{"in another pod since nobody looked", sight{vanished: true, job: aJob, pods: pods(podSight{pod: p(runningJSON)})}, trainyard.ClassNodeLost, -1, "was gone when the server looked again"},
 		{"in another pod since nobody looked, and to be stopped", sight{vanished: true, asked: true, job: aJob, pods: pods(podSight{pod: p(runningJSON)})}, trainyard.ClassCanceled, -1, "asked to"},
 		{"its pod vanished while nobody looked, and the Job tells that it was well", sight{vanished: true, job: completeJob}, trainyard.ClassOK, 0, ""},
 		{"its pod vanished while nobody looked, and the Job was suspended and then deleted", sight{name: "ty-x", vanished: true, suspended: true, job: suspended, jobGone: true}, trainyard.ClassNodeLost, -1, "Job ty-x was deleted"},
@@ -143,7 +151,7 @@ func TestEnds(t *testing.T) {
 func TestNoPodIsGivenWhatAnotherHadBegun(t *testing.T) {
 	for _, status := range []string{runningJSON, `{"phase":"Pending"}`} {
 		s := &sight{ranks: 1, vanished: true, job: &job{}, pods: []podSight{{pod: podJSON(t, "p1", status)}}}
-		if v := judge(s, t0); v.ready || v.early || v.end != nil {
+		if v := judge(s, t0); v.ready || v.early || v.end != nil || v.progress != "looking for the pod in which it ran" {
 			t.Errorf("while nothing is known of the pod that had begun it is %+v", v)
 		}
 		s.vanished = false
@@ -154,6 +162,12 @@ func TestNoPodIsGivenWhatAnotherHadBegun(t *testing.T) {
 		if v := judge(s, t0); v.ready || v.early || v.end == nil {
 			t.Errorf("when the pod that had begun is known to be gone it is %+v", v)
 		}
+	}
+	late := &job{}
+	late.Status.Conditions = []condition{{Type: "Failed", Status: "True"}}
+	s := &sight{ranks: 1, vanished: true, job: late, pods: []podSight{{pod: podJSON(t, "p1", terminatedJSON(75, "Error", ""))}}}
+	if v := judge(s, t0); v.end != nil {
+		t.Errorf("before the news of pods are here it has ended: %+v", v.end)
 	}
 	one := &sight{ranks: 2, vanished: true, settled: true, job: &job{}, pods: []podSight{begun(podJSON(t, "p0", runningJSON)), {pod: podJSON(t, "p1", runningJSON)}}}
 	if v := judge(one, t0); v.ready || v.end != nil || v.state != trainyard.TaskRunning {

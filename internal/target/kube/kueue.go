@@ -117,6 +117,15 @@ func (p place) taken() retreat {
 // paused says whether the Job was suspended, which ends its pods.
 func (s *sight) paused() bool { return s.suspended || s.job != nil && s.job.Spec.Suspend }
 
+// pausedSince says whether that was after the pod was made, though the Job may have been let go again while nobody looked.
+func (s *sight) pausedSince(p *podSight) bool {
+	if s.paused() || s.job == nil {
+		return s.paused()
+	}
+	c := findCondition(s.job.Status.Conditions, "Suspended")
+	return c != nil && c.Changed.After(p.Meta.Created)
+}
+
 func (s *sight) whyPaused() string {
 	switch {
 	case s.retreat.forGood:
@@ -148,7 +157,7 @@ func (d *tender) whyTaken(ctx context.Context) (open bool) {
 	d.mu.Lock()
 	t := d.task
 	t.taken = t.taken || t.job != nil && t.job.Spec.Suspend && len(t.rec.Begun) > 0
-	taken, uid := d.sight(t).suspended, t.rec.UID
+	taken, uid := t.taken, t.rec.UID
 	d.mu.Unlock()
 	switch {
 	case !taken || d.explained || d.cfg.Queue == "":

@@ -69,11 +69,6 @@ func isComplete(j *job) bool {
 	return c != nil && c.Type == "Complete"
 }
 
-// wasSuspended says whether the Job ever was, if only before it was let go for the first time.
-func (j *job) wasSuspended() bool {
-	return j != nil && (j.Spec.Suspend || findCondition(j.Status.Conditions, "Suspended") != nil)
-}
-
 // pod is what is read of a pod.
 type pod struct {
 	Meta meta `json:"metadata"`

@@ -70,7 +70,11 @@ func (d *Driver) stopEarly(ctx context.Context, t *task, s *sight) error {
 		return nil // the tender is about to say so
 	}
 	d.deletePods(ctx, s, 1)
-	return d.finish(t, &ending{Ended: time.Now(), Result: trainyard.Result{Class: trainyard.ClassCanceled, ExitCode: -1, Message: "ended before it began"}})
+	r := trainyard.Result{Class: trainyard.ClassCanceled, ExitCode: -1, Message: "ended before it began"}
+	if s.vanished {
+		r = s.replacedResult()
+	}
+	return d.finish(t, &ending{Ended: time.Now(), Result: r})
 }
 
 // halt tells one pod.

@@ -88,13 +88,14 @@ func (d *tender) step(ctx context.Context) (over bool) {
 	d.mu.Lock()
 	t, s := d.task, d.sight(d.task)
 	first, stop := t.first(), t.rec.Stop
+	readable := first != nil && hasLog(first.pod) && (!s.vanished || t.rec.Begun[first.pod.Meta.UID])
 	d.mu.Unlock()
 	v := judge(s, now)
 	if d.log != nil && s.main != "" && first != nil && first.pod.Meta.Name != d.log.pod && hasLog(first.pod) { // another took its place
 		d.log.stop()
 		d.log = nil
 	}
-	if d.log == nil && first != nil && hasLog(first.pod) && !s.vanished {
+	if d.log == nil && readable {
 		d.follow(ctx, first.pod.Meta.Name)
 	}
 	var end *ending

@@ -13,6 +13,8 @@ func (s *sight) waits(running int) string {
 	switch {
 	case s.job == nil:
 		return "waiting for the cluster to take the Job"
+	case s.vanished:
+		return "looking for the pod in which it ran"
 	case s.job.Spec.Suspend && s.queue != "":
 		return fmt.Sprintf("waiting in queue %s of Kueue", s.queue)
 	case s.job.Spec.Suspend:
