@@ -56,6 +56,11 @@ func deleted(p *pod) *pod {
 	return p
 }
 
+func madeAt(at time.Time, p *pod) *pod {
+	p.Meta.Created = at
+	return p
+}
+
 func disrupted(p *pod, reason string) *pod {
 	p.Status.Conditions = append(p.Status.Conditions, condition{Type: "DisruptionTarget", Status: "True", Reason: reason, Message: "words"})
 	return p
@@ -109,6 +114,7 @@ func TestEnds(t *testing.T) {
 		{"suspended, and Kueue says why", sight{queue: "team-a", retreat: retreat{why: "Preempted to accommodate another"}, job: suspended, pods: pods(begun(deleted(p(terminatedJSON(143, "Error", left(trainyard.ClassCanceled, 143))))))}, trainyard.ClassPreempted, -1, "pod p0 on node n1 was ended because Kueue took its Job back into queue team-a: Preempted to accommodate another"},
 		{"stopped in Kueue by somebody else", sight{queue: "team-a", retreat: retreat{"The workload is deactivated", true}, job: suspended, pods: pods(begun(deleted(p(terminatedJSON(143, "Error", left(trainyard.ClassCanceled, 143))))))}, trainyard.ClassCanceled, -1, "its Workload in queue team-a of Kueue was stopped, not by trainyard: The workload is deactivated"},
 		{"suspended while it ran, and let go again", sight{suspended: true, job: aJob, pods: pods(podSight{pod: p(runningJSON)}, begun(deleted(p(terminatedJSON(143, "Error", left(trainyard.ClassCanceled, 143))))))}, trainyard.ClassPreempted, -1, "suspended"},
+		{"deleted by hand, of a Job that was suspended before it began", sight{job: resumed, pods: pods(begun(madeAt(t0.Add(-time.Second), deleted(p(terminatedJSON(143, "Error", left(trainyard.ClassCanceled, 143)))))))}, trainyard.ClassNodeLost, -1, "was deleted, not by trainyard"},
 		{"suspended by Kueue before it began", sight{job: suspended, pods: pods(podSight{pod: deleted(p(terminatedJSON(143, "Error", "")))})}, "", 0, ""},
 		{"an image without a shell", sight{job: failedJob, pods: pods(begun(p(terminatedJSON(128, "StartError", "exec: \"/bin/sh\": stat /bin/sh: no such file"))))}, trainyard.ClassEnvironment, 128, "image img:1 cannot run a shell"},
 		{"a program that left nothing", sight{job: failedJob, pods: pods(begun(p(terminatedJSON(2, "Error", "no such flag"))))}, trainyard.ClassStart, 2, "no such flag"},

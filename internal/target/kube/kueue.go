@@ -123,8 +123,11 @@ func (s *sight) pausedSince(p *podSight) bool {
 		return s.paused()
 	}
 	c := findCondition(s.job.Status.Conditions, "Suspended")
-	return c != nil && c.Changed.After(p.Meta.Created)
+	return c != nil && c.Changed.After(p.Meta.Created.Add(resumeLag))
 }
+
+// resumeLag is more than passes until a Job that is let go says so: the Job controller makes its pods first.
+const resumeLag = 5 * time.Second
 
 func (s *sight) whyPaused() string {
 	switch {
