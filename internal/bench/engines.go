@@ -31,7 +31,7 @@ type engine struct {
 	open                 func(ctx context.Context, binary string) (*contest, error)
 }
 
-// Where Slurm's nodes have more CPUs in name than this computer has, what is compared is what jobs take of its processors.
+// Slurm's nodes may have more CPUs in name than this computer has.
 const (
 	fewCPUs  = ", 8 CPUs in name"
 	someCPUs = ", 16 CPUs in name"
@@ -42,8 +42,8 @@ const (
 // with steps of a second 7 to 8, of 0.1 s 20 to 21); with 256 CPUs the settings were alike.
 const slurmTuned = "SCHEDULER=batch_sched_delay=0,sched_min_interval=100000" // µs
 
-// slurmPeriod is how often slurmctld's background thread has jobs started that wait. It does so besides when a node says that a job's epilog is
-// over, which it leaves unsaid where the job's processes were gone before it was asked to end them.
+// slurmPeriod is how often slurmctld 22.05 has jobs started that wait, as its log tells. It does so besides when a node says that a job's epilog is
+// over, which most nodes here leave unsaid of jobs that do nothing.
 const slurmPeriod = time.Second
 
 // The variables that lead to engines.
@@ -335,9 +335,9 @@ func besides(rows []pair, leftOut []string) string {
 	}
 	if slices.ContainsFunc(rows, func(r pair) bool { return strings.HasSuffix(r.through, manyCPUs) }) {
 		fmt.Fprintf(&b, "- Slurm looks once in %s for jobs to start, and besides when a node tells that a job has gone for good. What is submitted one by one is spread\n"+
-			"  evenly over that time, half of which a job waits for Slurm on either side. Slurm's node has the %d CPUs that this computer has, so that few jobs start\n"+
-			"  at each look, and what they take of the processors until the next is hidden. It is seen where nodes have more CPUs in name: 8; 16, of which\n"+
-			"  pilot nodes hold 8; and 256, of which they hold 8. All jobs that Slurm then starts at once share the %d processors, with server, Slurm and its nodes.\n",
+			"  evenly over that time, half of which a job waits that Slurm starts. Slurm's node has the %d CPUs that this computer has, so that few jobs start at each\n"+
+			"  look, and what they take of the processors until the next is hidden; so it is of jobs of a second, where nodes have 8 CPUs in name. It is seen where\n"+
+			"  they have 16 or 256, of which pilot nodes hold 8: there many start at once, on the %d processors that server, Slurm and its nodes share.\n",
 			slurmPeriod, runtime.NumCPU(), runtime.NumCPU())
 	}
 	for _, words := range leftOut {

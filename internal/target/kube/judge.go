@@ -143,7 +143,7 @@ func (s *sight) over(now time.Time) *ending {
 	case bad && !begun, len(ends) > 0 && !live && (well >= s.ranks || final):
 		return s.join(ends)
 	case !begun && s.replaced(anew):
-		return &ending{Result: s.replacedResult(), Ended: now, Warnings: []string{"what the log had after the server went away is missing: its pod is gone"}}
+		return &ending{Result: s.replacedResult(), Ended: now, Warnings: []string{"what was printed after the server went away may be missing from the log: its pod is gone"}}
 	case len(ends) == 0 && !live && final && s.settled:
 		return s.never(now)
 	}

@@ -196,16 +196,13 @@ func (t *task) first() *podSeen {
 // vanished says whether there is no news of a pod that had begun: it went while nobody looked, or they are on their way. A replica's pods come
 // and go. The caller holds Driver.mu.
 func (t *task) vanished() bool {
-	there := map[string]bool{}
+	seen := 0
 	for _, p := range t.pods {
-		there[p.pod.Meta.UID] = true
-	}
-	for uid := range t.rec.Begun {
-		if t.rec.Main == "" && !there[uid] {
-			return true
+		if t.rec.Begun[p.pod.Meta.UID] {
+			seen++
 		}
 	}
-	return false
+	return t.rec.Main == "" && seen < len(t.rec.Begun)
 }
 
 // index is the pod's number in its Job.
