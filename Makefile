@@ -95,6 +95,7 @@ vm:
 # be started here (root, and the packages that test/engines/*/up.sh name); the table says which were left out.
 bench: build
 	$(GO) build -o bin/bench ./internal/bench
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w' -o bin/bench-least ./internal/bench/least
 	bin/bench -binary bin/trainyard -engines test/engines -out docs/benchmarks.md
 
 clean:

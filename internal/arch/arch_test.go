@@ -67,6 +67,7 @@ var table = map[string][]string{
 	"internal/taskrun":            {"internal/agent", "internal/agentlink", "internal/stage", "internal/target", "internal/target/process", "internal/target/kube/podlog"},
 	"internal/taskrun/slim":       {},
 	"internal/bench":              {"client", "internal/sched", "internal/store"},
+	"internal/bench/least":        {},
 	"test/engines/kube/pause":     {},
 }
 

@@ -11,7 +11,10 @@ import (
 )
 
 // sbatch is Slurm by itself: one `sbatch` a job. That a job is over is seen from a file that it makes, which costs Slurm nothing.
-type sbatch struct{ conf, dir string }
+type sbatch struct {
+	conf, dir string
+	program   string // many jobs run in this one: the path of internal/bench/least; "": in none
+}
 
 // pilots is how many pilot nodes there are: as many as test/engines/slurm has nodes.
 const pilots = 4
@@ -21,6 +24,7 @@ const (
 	startLimit = "how soon Slurm looks for jobs to start; then the start of Trainyard's program for tasks on the node, which stages the job"
 	freeLimit  = "how soon Slurm sees that a CPU is free"
 	rateLimit  = "the processors, and where CPUs are fewer than jobs how soon Slurm sees that one is free. As profiled on two, Slurm takes some 40 ms of them for a job that does nothing, and Trainyard some 30 more: 7 for two commits and a few files at the server, 4 for the job's two shells, and the rest on the node for the program for tasks (9 MB, no agent), of which 2 are what any Go program takes and 3 are page faults; each file or folder takes a further half on a file system that for a minute gives no inode again that was freed (ext4 without a journal)"
+	leastLimit = "the processors. Nothing of Trainyard is in it: a Go program that starts the job's two shells and leaves a file is all that is added to Slurm's own, and no program for tasks is less; the server comes on top"
 )
 
 // openAttached has Slurm attached, and all of it for jobs.
@@ -44,13 +48,31 @@ func openSlurm(ctx context.Context, binary string) (*contest, error) {
 	return c, err
 }
 
+// openCrowded has besides, to compare, jobs of plain Slurm that run in the least program for tasks.
+func openCrowded(ctx context.Context, binary string) (*contest, error) {
+	c, err := openSlurm(ctx, binary)
+	if err != nil {
+		return c, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return c, err
+	}
+	least := sbatch{conf: os.Getenv(slurmConf), dir: c.server.stamps(), program: filepath.Join(filepath.Dir(self), "bench-least")}
+	if _, err := os.Stat(least.program); err != nil {
+		return c, fmt.Errorf("the program to compare with is not beside this one (make bench builds it): %w", err)
+	}
+	c.ours = append(c.ours, entrant{least, "no Trainyard: `sbatch` of an empty program for tasks", "", leastLimit})
+	return c, nil
+}
+
 func attach(ctx context.Context, binary, locations, limit string) (*contest, error) {
 	conf := os.Getenv(slurmConf)
 	s, err := startServer(ctx, binary, setup{config: "locations:\n  - name: local\n    approved: [all]\n" + locations})
 	if err != nil {
 		return nil, err
 	}
-	c := &contest{plain: sbatch{conf, s.stamps()}, server: s}
+	c := &contest{plain: sbatch{conf: conf, dir: s.stamps()}, server: s}
 	if err := s.cli(ctx, "compute", "attach", "-n", "hpc", "--type", "slurm", "--conf", conf, "-o", "none"); err != nil {
 		return c, err
 	}
@@ -91,6 +113,9 @@ func (b sbatch) many(ctx context.Context, name, work string, n int) (time.Durati
 	at := time.Now()
 	err := atOnce(n, func(i int) error {
 		one := fmt.Sprintf("%s-%d", name, i)
+		if b.program != "" {
+			return b.submit(ctx, one, fmt.Sprintf("exec %s '%s' %s", b.program, work, b.file(one)))
+		}
 		return b.submit(ctx, one, work+"; : >"+b.file(one))
 	})
 	if err != nil {

@@ -51,6 +51,7 @@ func TestNumberThatAnotherJobHasNow(t *testing.T) {
 	it := d.tasks[task.ID.Dir()]
 	it.job = other
 	d.mu.Unlock()
+	until(t, time.Minute, "Slurm has answered", func() bool { return question(d) == nil }, func() string { return "silent" })
 	poke(d.changed)
 	<-d.Changed()
 	if err := d.Stop(t.Context(), task.ID, 0); err != nil {
@@ -110,11 +111,47 @@ func TestControllerAwayInTheMiddleOfAJob(t *testing.T) {
 	}
 }
 
-// stopController kills slurmctld as a crash would, and returns what starts it again.
-func stopController(t *testing.T, s slurm.Settings) (back func()) {
+// A controller that has much to do answers late. How a task ended that has told it itself is seen all the same.
+func TestEndIsSeenWhileSlurmIsSilent(t *testing.T) {
+	s := lab(t)
+	d := open(t, s, t.TempDir())
+	task := makeTask(t, "not-held-up", "until test -e go; do sleep 0.05; done; exit 4", 1)
+	start(t, d, task)
+	running(t, d, task.ID)
+	until(t, time.Minute, "Slurm has answered", func() bool { return question(d) == nil }, func() string { return "silent" })
+	t.Cleanup(func() { signalController(t, s, syscall.SIGCONT) })
+	signalController(t, s, syscall.SIGSTOP)
+	until(t, time.Minute, "it is asked again", func() bool {
+		if _, err := d.Observe(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return question(d) != nil
+	}, func() string { return "let be" })
+	unanswered := question(d)
+	if err := os.WriteFile(filepath.Join(task.Run.Dir, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if o := ended(t, d, task.ID); o.Result.Class != trainyard.ClassUser || o.Result.ExitCode != 4 {
+		t.Errorf("result is %+v", *o.Result)
+	}
+	select {
+	case <-unanswered:
+		t.Error("the end was seen only when Slurm had answered, or given up")
+	default:
+	}
+}
+
+// question is closed when the question to Slurm that is under way is over; nil if none is.
+func question(d *Driver) chan struct{} {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.view.asking
+}
+
+// signalController sends slurmctld a signal.
+func signalController(t *testing.T, s slurm.Settings, sig syscall.Signal) {
 	t.Helper()
-	dir := filepath.Dir(filepath.Dir(s.ConfPath))
-	data, err := os.ReadFile(filepath.Join(dir, "run", "slurmctld.pid"))
+	data, err := os.ReadFile(filepath.Join(filepath.Dir(filepath.Dir(s.ConfPath)), "run", "slurmctld.pid"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -122,9 +159,16 @@ func stopController(t *testing.T, s slurm.Settings) (back func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+	if err := syscall.Kill(pid, sig); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// stopController kills slurmctld as a crash would, and returns what starts it again.
+func stopController(t *testing.T, s slurm.Settings) (back func()) {
+	t.Helper()
+	dir := filepath.Dir(filepath.Dir(s.ConfPath))
+	signalController(t, s, syscall.SIGKILL)
 	started := false
 	back = func() {
 		if started {

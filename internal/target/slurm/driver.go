@@ -35,14 +35,14 @@ type Driver struct {
 	changed chan struct{}
 	kick    chan struct{} // there is something to watch
 
-	looking sync.Mutex // held by the one who looks
-	view    view
+	looking sync.Mutex // held by the one who ends tasks
 
 	limits sync.Mutex // held by the one who asks how Slurm is configured
 	holds  *bool      // memory, if that is known
 
 	mu     sync.Mutex
 	tasks  map[string]*task // by TaskID.Dir()
+	view   view
 	closed bool
 }
 
@@ -66,7 +66,7 @@ type task struct {
 	ends    map[int]trainyard.TaskEnd // of its ranks, counted from 0
 	over    time.Time                 // when all of them were known
 	seen    slurm.Job                 // what the queue last said
-	missed  int                       // looks in a row that did not find it
+	missed  int                       // answers in a row that did not name it
 	stop    *stopRecord
 	ending  *ending
 	tended  bool          // somebody sees to its stop
@@ -81,10 +81,10 @@ func newTask(id trainyard.TaskID, name string) *task {
 var errClosed = errors.New("slurm target is closed")
 
 // Observe lists all tasks. What the tasks' own signs do not say Slurm is asked for, with one squeue for all, and not more often than is
-// good for it. While Slurm cannot be asked, and has to be, there is no list.
+// good for it; until it has answered what it said before is shown. While Slurm cannot be asked, and has to be, there is no list.
 func (d *Driver) Observe(ctx context.Context) ([]trainyard.Observation, error) {
 	if err := d.look(ctx); err != nil {
-		return nil, fmt.Errorf("ask Slurm for its jobs: %w", err)
+		return nil, fmt.Errorf("look at Slurm's jobs: %w", err)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()

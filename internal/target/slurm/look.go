@@ -17,58 +17,92 @@ import (
 const (
 	soon   = time.Second           // how old what Slurm said may be while tasks wait or are being ended
 	later  = 5 * time.Second       // and while all of them run
-	share  = 20                    // and at least so many times as long as Slurm takes to answer
+	share  = 20                    // and at least so many times as long as Slurm takes to answer, but not so old that tasks' own word would do
+	rest   = 3                     // the same while it does not answer
 	orphan = 30 * time.Second      // how long a job whose task is gone may take to end
 	peek   = 50 * time.Millisecond // how often the signs are looked at
 )
 
-// view is what Slurm last said, and when. Guarded by Driver.looking.
+// view is what Slurm last said, and when. Guarded by Driver.mu, but for strange, which is of the one who asks.
 type view struct {
-	asked   time.Time     // when the question was put; zero if none was
-	took    time.Duration // until the answer
-	err     error
+	asked   time.Time            // when the question was put that was over last, answered or not; zero if none was
+	took    time.Duration        // until then
+	err     error                // why what is known of the tasks is not whole
+	asking  chan struct{}        // closed when the question under way is answered; nil if none is
 	strange map[string]time.Time // jobs of ours without a task, and when each was first seen
 }
 
-// look brings what is known of all tasks up to date.
+// look brings what is known of all tasks up to date with the signs that they left. It has Slurm asked for the rest, and does not wait for the
+// answer: a controller with much to do takes seconds, in which other tasks begin and end. What it said before stands until then; only if it
+// has never been asked nothing does.
 func (d *Driver) look(ctx context.Context) error {
+	if err := d.heed(); err != nil {
+		return err
+	}
+	answered, err := d.inquire()
+	if answered == nil || err != nil {
+		return err
+	}
+	select {
+	case <-answered:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.view.err
+}
+
+// heed reads the signs, and ends the tasks of which they alone say how they ended.
+func (d *Driver) heed() error {
 	d.looking.Lock()
 	defer d.looking.Unlock()
 	if _, err := d.signs(); err != nil {
 		return err
 	}
-	if err := d.judgeAll(ctx); err != nil {
-		return err
+	for _, t := range d.placed() {
+		d.judge(t)
 	}
-	most, need := d.patience()
-	if !need {
-		return nil
-	}
-	if d.view.err == nil {
-		most = max(most, share*d.view.took)
-	}
-	if time.Since(d.view.asked) < most {
-		return d.view.err
-	}
-	if err := d.ask(ctx); err != nil {
-		return err
-	}
-	if _, err := d.signs(); err != nil { // an end that Slurm knows of has left its signs by now
-		return err
-	}
-	return d.judgeAll(ctx)
+	return nil
 }
 
-// patience is how old what Slurm said may be; need is false if it need not be asked at all.
-func (d *Driver) patience() (most time.Duration, need bool) {
+// inquire has Slurm asked if it need be, and what it said is too old. err is what came of the last question; answered is to be waited for,
+// where there was none.
+func (d *Driver) inquire() (answered <-chan struct{}, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	v := &d.view
+	most, need := d.patience()
+	if !need {
+		v.err = nil // of tasks that there are no more
+		return nil, nil
+	}
+	if v.err == nil {
+		most = max(most, min(share*v.took, stuck/2))
+	} else {
+		most = max(most, rest*v.took)
+	}
+	if v.asking == nil && time.Since(v.asked) >= most {
+		if d.closed {
+			return nil, errClosed
+		}
+		v.asking = make(chan struct{})
+		d.work.Go(d.ask)
+	}
+	if v.asked.IsZero() {
+		return v.asking, nil
+	}
+	return nil, v.err
+}
+
+// patience is how old what Slurm said may be; need is false if it need not be asked at all. Driver.mu is held.
+func (d *Driver) patience() (most time.Duration, need bool) {
 	most = later
 	for _, t := range d.tasks {
 		switch {
 		case t.ending != nil || t.began && t.job == "":
 		case !t.began: // of an agent that died, perhaps
-			if t.rec.Mark != "" && d.view.asked.IsZero() {
+			if t.rec.Mark != "" && (d.view.asked.IsZero() || d.view.err != nil) {
 				need, most = true, 0
 			}
 		case t.running.IsZero() || !t.over.IsZero() || t.stop != nil || t.missed > 0 || t.seen.Ended():
@@ -80,17 +114,36 @@ func (d *Driver) patience() (most time.Duration, need bool) {
 	return most, need
 }
 
-// ask asks Slurm for all our jobs and takes note of what it says.
-func (d *Driver) ask(ctx context.Context) error {
+// ask asks Slurm for all our jobs, takes note of what it says, and ends the tasks whose jobs are over.
+func (d *Driver) ask() {
 	asked := time.Now()
-	jobs, err := d.client.Queue(ctx)
-	if err != nil && ctx.Err() != nil {
-		return ctx.Err() // which says nothing of Slurm
+	jobs, err := d.client.Queue(d.life)
+	took := time.Since(asked)
+	if err == nil {
+		d.answered(jobs, asked)
 	}
-	d.view.asked, d.view.took, d.view.err = asked, time.Since(asked), err
+	d.mu.Lock()
+	d.view.asked, d.view.took = asked, took
 	if err != nil {
-		return err
+		d.view.err = err
 	}
+	d.mu.Unlock()
+	if err == nil {
+		err = d.heed() // an end that Slurm knows of has left its signs by now
+	}
+	if err == nil {
+		err = d.judgeAll(d.life)
+	}
+	d.mu.Lock()
+	d.view.err = err
+	close(d.view.asking)
+	d.view.asking = nil
+	d.mu.Unlock()
+	d.signal()
+}
+
+// answered takes note of what Slurm said when it was asked for all our jobs.
+func (d *Driver) answered(jobs []slurm.Job, asked time.Time) {
 	byName := make(map[string]slurm.Job, len(jobs))
 	for _, j := range jobs {
 		if have, twice := byName[j.Name]; strings.HasSuffix(j.Name, d.suffix) && (!twice || have.Ended()) {
@@ -106,8 +159,7 @@ func (d *Driver) ask(ctx context.Context) error {
 	for _, t := range tasks {
 		d.apply(t, byName, asked)
 	}
-	d.clear(ctx, byName, asked)
-	return nil
+	d.clear(byName, asked)
 }
 
 // apply takes note of what Slurm says of one task, and takes it out of byName.
@@ -155,7 +207,7 @@ func (d *Driver) apply(t *task, byName map[string]slurm.Job, asked time.Time) {
 }
 
 // clear ends jobs of ours whose tasks are gone. They had time to end by themselves.
-func (d *Driver) clear(ctx context.Context, left map[string]slurm.Job, now time.Time) {
+func (d *Driver) clear(left map[string]slurm.Job, now time.Time) {
 	strange := map[string]time.Time{}
 	for _, j := range left {
 		if j.Ended() || j.State == slurm.Completing {
@@ -168,7 +220,7 @@ func (d *Driver) clear(ctx context.Context, left map[string]slurm.Job, now time.
 		strange[j.ID] = since
 		if now.Sub(since) > orphan {
 			d.env.Log.Warn("cancel a job whose task is gone", "job", j.ID, "name", j.Name)
-			if err := d.client.Cancel(ctx, slurm.Ref{ID: j.ID, Name: j.Name}); err != nil {
+			if err := d.client.Cancel(d.life, slurm.Ref{ID: j.ID, Name: j.Name}); err != nil {
 				d.env.Log.Warn("cancel a job whose task is gone", "job", j.ID, "err", err)
 			}
 		}

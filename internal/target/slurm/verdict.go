@@ -15,48 +15,63 @@ import (
 // stuck is how long Slurm may take to say that a job has ended of which every rank has told its end.
 const stuck = time.Minute
 
-// judgeAll ends the tasks of which it is known how they ended. It fails if Slurm had to be asked for details and could not be.
-func (d *Driver) judgeAll(ctx context.Context) error {
+// placed lists the tasks that have not ended and of which Slurm has a job.
+func (d *Driver) placed() (tasks []*task) {
 	d.mu.Lock()
-	tasks := make([]*task, 0, len(d.tasks))
+	defer d.mu.Unlock()
 	for _, t := range d.tasks {
 		if t.began && t.ending == nil && t.job != "" {
 			tasks = append(tasks, t)
 		}
 	}
+	return tasks
+}
+
+// judge ends a task if its signs alone say how it ended, or if Slurm has had long enough to say more and is not just saying it.
+// Driver.looking is held.
+func (d *Driver) judge(t *task) {
+	d.mu.Lock()
+	f := t.facts()
+	waited := !t.over.IsZero() && time.Since(t.over) > stuck && d.view.asking == nil && !d.settled(t)
+	over := t.ending != nil || t.gone
 	d.mu.Unlock()
-	for _, t := range tasks {
-		if err := d.judge(ctx, t); err != nil {
+	e, said := f.certain()
+	switch {
+	case over:
+	case e != nil && said:
+		d.show(t, e) // whoever comes after us reads the same
+	case e != nil:
+		d.conclude(t, e)
+	case f.failing():
+		d.stop(t, f.rec.Grace, true)
+	case waited:
+		d.conclude(t, f.told())
+	}
+}
+
+// judgeAll ends the tasks whose jobs are over, as Slurm has just said. It fails if Slurm had to be asked for details and could not be.
+func (d *Driver) judgeAll(ctx context.Context) error {
+	for _, t := range d.placed() {
+		if err := d.examine(ctx, t); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// judge ends a task if it is known how it ended.
-func (d *Driver) judge(ctx context.Context, t *task) error {
-	d.mu.Lock()
-	f := t.facts()
+// settled says whether Slurm, asked after the task's own last word, has said that its job is over, or twice that it knows of none. Driver.mu is held.
+func (d *Driver) settled(t *task) bool {
 	fresh := t.over.IsZero() || d.view.asked.After(t.over)
-	waited := !t.over.IsZero() && time.Since(t.over) > stuck
-	j, missed, job, mark := t.seen, t.missed, t.job, t.rec.Mark
+	return fresh && (t.missed > 1 || t.missed == 0 && t.seen.Ended())
+}
+
+// examine ends a task if its job is over.
+func (d *Driver) examine(ctx context.Context, t *task) error {
+	d.mu.Lock()
+	settled := d.settled(t)
+	j, missed, job, mark, ours := t.seen, t.missed, t.job, t.rec.Mark, t.stop != nil
 	d.mu.Unlock()
-	if e, said := f.certain(); e != nil && said {
-		d.show(t, e) // whoever comes after us reads the same
-		return nil
-	} else if e != nil {
-		d.conclude(t, e)
-		return nil
-	}
-	if f.failing() {
-		d.stop(t, f.rec.Grace, true)
-	}
-	switch {
-	case fresh && j.Ended() && missed == 0, fresh && missed > 1:
-	case waited:
-		d.conclude(t, f.told())
-		return nil
-	default:
+	if !settled {
 		return nil
 	}
 	if claimed := d.claim(t); claimed != "" && claimed != job { // two jobs were made, and this one ran nothing
@@ -78,14 +93,27 @@ func (d *Driver) judge(ctx context.Context, t *task) error {
 	default:
 		return err
 	}
-	if j.State == slurm.Cancelled && j.By == "" && f.stop == nil {
+	if j.State == slurm.Cancelled && j.By == "" && !ours {
 		if a, ok := d.client.Accounted(ctx, job, mark); ok {
 			j.By = a.By
 		}
 	}
-	f.tail, f.oom = slurm.Tail(d.client, d.path(t.name, slurmFile)), d.killedForMemory(t)
-	d.conclude(t, f.verdict(j))
+	d.sentence(t, j)
 	return nil
+}
+
+// sentence ends a task whose job has ended as j says, unless its signs, or somebody who removed it, were quicker than Slurm's answers.
+func (d *Driver) sentence(t *task, j slurm.Job) {
+	tail, oom := slurm.Tail(d.client, d.path(t.name, slurmFile)), d.killedForMemory(t)
+	d.looking.Lock()
+	defer d.looking.Unlock()
+	d.judge(t)
+	d.mu.Lock()
+	f, over := t.facts(), t.ending != nil || t.gone
+	d.mu.Unlock()
+	if f.tail, f.oom = tail, oom; !over {
+		d.conclude(t, f.verdict(j))
+	}
 }
 
 // facts are what is known of a task whose end is to be judged.
