@@ -77,12 +77,7 @@ func (d *Driver) inquire() (answered <-chan struct{}, err error) {
 		v.err = nil // of tasks that there are no more
 		return nil, nil
 	}
-	if v.err == nil {
-		most = max(most, min(share*v.took, stuck/2))
-	} else {
-		most = max(most, rest*v.took)
-	}
-	if v.asking == nil && time.Since(v.asked) >= most {
+	if v.asking == nil && time.Since(v.asked) >= v.pace(most) {
 		if d.closed {
 			return nil, errClosed
 		}
@@ -93,6 +88,14 @@ func (d *Driver) inquire() (answered <-chan struct{}, err error) {
 		return v.asking, nil
 	}
 	return nil, v.err
+}
+
+// pace is how long after one question the next may be put, where the answer is to be no older than most.
+func (v *view) pace(most time.Duration) time.Duration {
+	if v.err != nil {
+		return max(most, soon, rest*v.took)
+	}
+	return max(most, min(share*v.took, stuck/2))
 }
 
 // patience is how old what Slurm said may be; need is false if it need not be asked at all. Driver.mu is held.

@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -74,6 +75,26 @@ func TestWhatTheRanksAloneDecide(t *testing.T) {
 	} {
 		if e, said := c.f.certain(); (e != nil) != c.want || said != c.want {
 			t.Errorf("%s: certain %v, want %v", name, e, c.want)
+		}
+	}
+}
+
+// A busy Slurm is asked less, but soon enough that it, and not the minute that tasks wait for it, says how they ended. One that refuses at once
+// is not asked at once again.
+func TestPaceOfQuestions(t *testing.T) {
+	away := errors.New("connection refused")
+	for _, c := range []struct {
+		v          view
+		most, want time.Duration
+	}{
+		{view{took: 10 * time.Millisecond}, soon, soon},
+		{view{took: 500 * time.Millisecond}, soon, 10 * time.Second},
+		{view{took: 50 * time.Second}, soon, stuck / 2},
+		{view{took: time.Millisecond, err: away}, 0, soon},
+		{view{took: 10 * time.Second, err: away}, soon, 30 * time.Second},
+	} {
+		if got := c.v.pace(c.most); got != c.want {
+			t.Errorf("%+v and %s: %s, want %s", c.v, c.most, got, c.want)
 		}
 	}
 }
