@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/trainyard/trainyard"
 	"github.com/trainyard/trainyard/internal/fleet"
@@ -17,7 +18,11 @@ import (
 // maxSubmits is how many sbatch may run at once.
 const maxSubmits = 8
 
-// Grow submits a job for every machine that has none, and has the agent started again in a job whose agent is dead.
+// signalTime is how long Slurm may take to pass a signal on to a batch script.
+const signalTime = 10 * time.Second
+
+// Grow submits a job for every machine that has none, and has the agent started again in a job whose agent is dead or dials a server that has
+// moved.
 func (d *Driver) Grow(ctx context.Context, want []trainyard.MachineSpec) (int, error) {
 	if len(want) == 0 {
 		return 0, nil
@@ -56,20 +61,28 @@ func (d *Driver) grow(ctx context.Context, spec trainyard.MachineSpec) error {
 		return err
 	}
 	r.ID, r.Compute = spec.ID, spec.Compute
-	alive := false
+	job := ""
 	if r.Mark != "" {
-		if alive, err = d.alive(ctx, r); err != nil {
+		if job, err = d.alive(ctx, r.Mark); err != nil {
 			return err
 		}
 	}
 	s, err := d.said(name)
-	if err != nil || alive && s.down == "" {
+	if err != nil {
 		return err
+	}
+	if job != "" && s.down == "" {
+		if !s.up || r.Server == d.env.Server {
+			return nil
+		}
+		if err := d.endAgent(ctx, name, slurm.Ref{ID: job, Name: r.Mark}); err != nil {
+			return fmt.Errorf("end the agent that dials %s, where the server is no more: %w", r.Server, err)
+		}
 	}
 	if err := d.prepare(name, &r, spec); err != nil {
 		return fmt.Errorf("leave what the machine needs: %w", err)
 	}
-	if alive {
+	if job != "" {
 		d.log.Info("have an agent started again", "node", spec.ID)
 		if err := d.save(name, r); err != nil {
 			return err
@@ -79,18 +92,40 @@ func (d *Driver) grow(ctx context.Context, spec trainyard.MachineSpec) error {
 	return d.submit(name, r, spec, settings)
 }
 
-// alive says whether the machine's job waits or runs, as Slurm says now.
-func (d *Driver) alive(ctx context.Context, r record) (bool, error) {
-	jobs, err := d.client.Queue(ctx, r.Mark)
+// alive is the number of the machine's job that waits or runs, as Slurm says now; "" if none does.
+func (d *Driver) alive(ctx context.Context, mark string) (string, error) {
+	jobs, err := d.client.Queue(ctx, mark)
 	if err != nil {
-		return false, err
+		return "", err
 	}
 	for _, j := range jobs {
-		if j.Name == r.Mark && !j.Ended() && j.State != slurm.Completing {
-			return true, nil
+		if j.Name == mark && !j.Ended() && j.State != slurm.Completing {
+			return j.ID, nil
 		}
 	}
-	return false, nil
+	return "", nil
+}
+
+// endAgent ends a machine's agent, and nothing else that runs there, and returns when its batch script has said so. Slurm passes signals on
+// when it likes: a second one could hit the next agent, so there is one.
+func (d *Driver) endAgent(ctx context.Context, name string, job slurm.Ref) error {
+	if err := d.client.Signal(ctx, job, "USR1", slurm.Script); err != nil {
+		return err
+	}
+	limit := time.After(signalTime)
+	for {
+		s, err := d.said(name)
+		if err != nil || s.down != "" {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-limit:
+			return fmt.Errorf("job %s has not heeded its signal for %s; it is sent again", job.ID, signalTime)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
 }
 
 // prepare leaves what an agent is started with.

@@ -135,7 +135,7 @@ func (d *Driver) Machines(ctx context.Context) ([]trainyard.Machine, error) {
 			fresh = true
 		}
 		m := trainyard.Machine{ID: r.ID, Compute: r.Compute}
-		if m.State, m.Note, err = d.state(ctx, e.Name(), r, queue); err != nil {
+		if m.State, m.Note, err = d.state(e.Name(), r, queue); err != nil {
 			return nil, err
 		}
 		out = append(out, m)
@@ -144,7 +144,7 @@ func (d *Driver) Machines(ctx context.Context) ([]trainyard.Machine, error) {
 }
 
 // state is how a machine is, and why.
-func (d *Driver) state(ctx context.Context, name string, r record, queue map[string]slurm.Job) (trainyard.MachineState, string, error) {
+func (d *Driver) state(name string, r record, queue map[string]slurm.Job) (trainyard.MachineState, string, error) {
 	j, known := queue[r.Mark]
 	s, err := d.said(name)
 	switch {
@@ -158,8 +158,7 @@ func (d *Driver) state(ctx context.Context, name string, r record, queue map[str
 		return trainyard.MachineStarting, j.Why(), nil
 	case !known || j.Ended() || j.State == slurm.Completing:
 		return trainyard.MachineDead, d.ending(name, j, s), nil
-	case s.up && r.Server != d.env.Server:
-		d.move(ctx, name, r, j)
+	case s.up && r.Server != d.env.Server: // Grow has it replaced
 		return trainyard.MachineDead, fmt.Sprintf("its agent dials %s, where the server is no more", r.Server), nil
 	case s.up:
 		return trainyard.MachineRunning, "", nil
@@ -170,13 +169,6 @@ func (d *Driver) state(ctx context.Context, name string, r record, queue map[str
 		return trainyard.MachineStarting, "its agent is started again", nil
 	}
 	return trainyard.MachineDead, d.lastWord(name, s), nil
-}
-
-// move ends the agent of a server that has moved, and nothing else on its machine: Grow starts it anew.
-func (d *Driver) move(ctx context.Context, name string, r record, j slurm.Job) {
-	if err := d.client.Signal(ctx, slurm.Ref{ID: j.ID, Name: r.Mark}, "USR1", slurm.Script); err != nil {
-		d.log.Warn("end the agent of a server that has moved", "node", r.ID, "job", j.ID, "err", err)
-	}
 }
 
 // ending says why a machine's job is over.

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/trainyard/trainyard"
@@ -105,6 +107,7 @@ func TestAllocationThatIsGone(t *testing.T) {
 	}
 }
 
+// However late a machine's batch script is told of it, Grow returns when the agent that dials where the server is no more has been replaced.
 func TestAgentOfAServerThatMovedIsStartedAgain(t *testing.T) {
 	l := newLocation(t)
 	d := l.open(t)
@@ -115,14 +118,54 @@ func TestAgentOfAServerThatMovedIsStartedAgain(t *testing.T) {
 	d.Close()
 	l.server = "https://127.0.0.1:2"
 	d = l.open(t)
-	until(t, "its agent is gone", func() bool { return only(t, d).State == trainyard.MachineDead && l.number(s.ID, "told") == 0 })
-	grow(t, d, s)
-	until(t, "another lives", func() bool {
-		return only(t, d).State == trainyard.MachineRunning && l.number(s.ID, "told") != 0 && l.number(s.ID, "told") != pid
-	})
+	if m := only(t, d); m.State != trainyard.MachineDead || m.Note != "its agent dials https://127.0.0.1:1, where the server is no more" {
+		t.Errorf("before Grow it is %+v", m)
+	}
+	script := int(status(t, pid, "PPid", 10))
+	if err := syscall.Kill(script, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = syscall.Kill(script, syscall.SIGCONT) }()
+	grown := make(chan error, 1)
+	go func() {
+		_, err := d.Grow(t.Context(), []trainyard.MachineSpec{s})
+		grown <- err
+	}()
+	until(t, "the batch script has its signal", func() bool { return status(t, script, "ShdPnd", 16)>>(syscall.SIGUSR1-1)&1 == 1 })
+	select {
+	case err := <-grown:
+		t.Errorf("Grow has returned (%v), and the agent has not ended", err)
+	default:
+	}
+	if err := syscall.Kill(script, syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-grown; err != nil {
+		t.Fatal(err)
+	}
+	if lives(pid) {
+		t.Error("the agent that dials the server's old address still lives")
+	}
+	until(t, "another lives", func() bool { return only(t, d).State == trainyard.MachineRunning && l.number(s.ID, "told") != 0 })
 	if now := job(t, d, s.ID); now != number {
 		t.Errorf("it has job %s, and had %s", now, number)
 	}
+}
+
+// status is a number that Linux tells of a process.
+func status(t *testing.T, pid int, name string, base int) uint64 {
+	t.Helper()
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(data), "\n"+name+":")
+	line, _, _ := strings.Cut(rest, "\n")
+	n, err := strconv.ParseUint(strings.TrimSpace(line), base, 64)
+	if err != nil {
+		t.Fatalf("%s of process %d: %v", name, pid, err)
+	}
+	return n
 }
 
 func TestWhatCannotBe(t *testing.T) {
