@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/trainyard/trainyard"
 	"github.com/trainyard/trainyard/internal/fleet"
@@ -17,9 +16,6 @@ import (
 
 // maxSubmits is how many sbatch may run at once.
 const maxSubmits = 8
-
-// signalTime is how long Slurm may take to pass a signal on to a batch script.
-const signalTime = 10 * time.Second
 
 // Grow submits a job for every machine that has none, and has the agent started again in a job whose agent is dead or dials a server that has
 // moved.
@@ -61,82 +57,67 @@ func (d *Driver) grow(ctx context.Context, spec trainyard.MachineSpec) error {
 		return err
 	}
 	r.ID, r.Compute = spec.ID, spec.Compute
-	job := ""
 	if r.Mark != "" {
-		if job, err = d.alive(ctx, r.Mark); err != nil {
+		j, err := d.current(ctx, r.Mark)
+		if err != nil {
 			return err
 		}
-	}
-	s, err := d.said(name)
-	if err != nil {
-		return err
-	}
-	if job != "" && s.down == "" {
-		if !s.up || r.Server == d.env.Server {
-			return nil
+		if j.ID != "" {
+			return d.again(ctx, name, r, j, spec)
 		}
-		if err := d.endAgent(ctx, name, slurm.Ref{ID: job, Name: r.Mark}); err != nil {
-			return fmt.Errorf("end the agent that dials %s, where the server is no more: %w", r.Server, err)
-		}
-	}
-	if err := d.prepare(name, &r, spec); err != nil {
-		return fmt.Errorf("leave what the machine needs: %w", err)
-	}
-	if job != "" {
-		d.log.Info("have an agent started again", "node", spec.ID)
-		if err := d.save(name, r); err != nil {
-			return err
-		}
-		return slurm.Put(d.client, d.path(name, goFile), []byte(slurm.Random(8)), 0o600)
 	}
 	return d.submit(name, r, spec, settings)
 }
 
-// alive is the number of the machine's job that waits or runs, as Slurm says now; "" if none does.
-func (d *Driver) alive(ctx context.Context, mark string) (string, error) {
+// current is a machine's job that waits or runs, as Slurm says now; one without a number if there is none.
+func (d *Driver) current(ctx context.Context, mark string) (slurm.Job, error) {
 	jobs, err := d.client.Queue(ctx, mark)
 	if err != nil {
-		return "", err
+		return slurm.Job{}, err
 	}
 	for _, j := range jobs {
 		if j.Name == mark && !j.Ended() && j.State != slurm.Completing {
-			return j.ID, nil
+			return j, nil
 		}
 	}
-	return "", nil
+	return slurm.Job{}, nil
 }
 
-// endAgent ends a machine's agent, and nothing else that runs there, and returns when its batch script has said so. Slurm passes signals on
-// when it likes: a second one could hit the next agent, so there is one.
-func (d *Driver) endAgent(ctx context.Context, name string, job slurm.Ref) error {
-	if err := d.client.Signal(ctx, job, "USR1", slurm.Script); err != nil {
+// again has an agent that is dead, or dials where the server is no more, started again in the machine's job. It does not wait for it: Slurm
+// passes a signal on when it likes, so the batch script heeds one only if it has an order that is newer than its agent.
+func (d *Driver) again(ctx context.Context, name string, r record, j slurm.Job, spec trainyard.MachineSpec) error {
+	s, err := d.said(name, r)
+	switch {
+	case err != nil:
 		return err
+	case !s.up && s.down == "": // it starts
+		return nil
+	case s.up && !s.asked() && s.dials(d.env.Server): // it is well
+		return nil
+	case s.up && j.State != slurm.Running:
+		return fmt.Errorf("job %s of the machine is %s in Slurm: its agent, which dials where the server is no more, is replaced when the job runs", j.ID, j.State)
 	}
-	limit := time.After(signalTime)
-	for {
-		s, err := d.said(name)
-		if err != nil || s.down != "" {
+	if !s.asked() || s.last.job != r.Mark || s.last.server != d.env.Server {
+		d.log.Info("have an agent started again", "node", spec.ID, "job", j.ID)
+		if err := d.prepare(name, r, spec); err != nil {
 			return err
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-limit:
-			return fmt.Errorf("job %s has not heeded its signal for %s; it is sent again", job.ID, signalTime)
-		case <-time.After(50 * time.Millisecond):
-		}
 	}
+	if !s.up {
+		return nil
+	}
+	return d.client.Signal(ctx, slurm.Ref{ID: j.ID, Name: r.Mark}, "USR1", slurm.Script)
 }
 
-// prepare leaves what an agent is started with.
-func (d *Driver) prepare(name string, r *record, spec trainyard.MachineSpec) error {
-	r.Server = d.env.Server
+// prepare leaves what an agent of a machine's job is started with, and last the order to start it.
+func (d *Driver) prepare(name string, r record, spec trainyard.MachineSpec) error {
 	if err := d.client.Mkdir(d.path(name, nodeFolder)); err != nil {
-		return err
+		return fmt.Errorf("make the folder of the agent: %w", err)
 	}
-	for file, text := range map[string]string{tokenFile: spec.Token, agentFile: d.agent(name, spec)} {
-		if err := slurm.Put(d.client, d.path(name, file), []byte(text), 0o600); err != nil {
-			return err
+	start := order{r.Mark, slurm.Random(8), d.env.Server}
+	for _, file := range []struct{ name, text string }{{tokenFile, spec.Token}, {agentFile, d.agent(name, spec)}, {goFile, start.String()}} {
+		if err := slurm.Put(d.client, d.path(name, file.name), []byte(file.text), 0o600); err != nil {
+			return fmt.Errorf("leave what the machine needs: %w", err)
 		}
 	}
 	return nil
@@ -148,11 +129,14 @@ func (d *Driver) submit(name string, r record, spec trainyard.MachineSpec, setti
 		return err
 	}
 	r.Mark = name + "." + slurm.Random(3) + d.suffix
+	if err := d.prepare(name, r, spec); err != nil {
+		return err
+	}
 	if err := d.save(name, r); err != nil {
 		return err
 	}
 	job, err := d.client.Submit(d.life, slurm.Batch{
-		Script: settings.Head() + d.script(name), Name: r.Mark, Dir: d.path(name, ""), Output: d.path(name, slurmFile), Nodes: 1,
+		Script: settings.Head() + d.script(name, r.Mark), Name: r.Mark, Dir: d.path(name, ""), Output: d.path(name, slurmFile), Nodes: 1,
 		CPUs: spec.Size.VCPUs, MemoryMB: int64(spec.Size.MemoryGB * 1024), GPUs: spec.Size.GPUs, Args: settings.Args(), Hold: d.lock,
 	})
 	if err != nil {
@@ -183,36 +167,40 @@ func (d *Driver) agent(name string, spec trainyard.MachineSpec) string {
 }
 
 // script is what the batch job does: it is the agent's parent. An agent that says it is done gives the nodes back. One that dies may have
-// left tasks behind, so the job holds on to them for ten minutes, in which it can be asked to start the agent again.
-func (d *Driver) script(name string) string {
+// left tasks behind, so the job holds on to them for ten minutes, in which it can be asked to start the agent again. What it cannot say, as
+// on a full disk, it says later: the program echo, unlike the shell's own, fails where the disk proves to be full when the file is closed.
+func (d *Driver) script(name, mark string) string {
 	return fmt.Sprintf(`cd %s || exit 1
-state=%s
-say() { echo "$@" >"$state.part" && mv "$state.part" "$state"; }
+state=%s job=%s
+say() { env echo "$@" >"$state.part" && mv "$state.part" "$state"; }
+asked() { local new; new=$(cat go) && [ "$new" != "$last" ] && [ "${new%%%% *}" = "$job" ]; }
 address=$(scontrol --oneliner show node "$SLURMD_NODENAME" | sed -n 's/.* NodeAddr=\([^ ]*\) .*/\1/p')
-agent= over=
+agent= over= last=
 trap 'over=1; [ -z "$agent" ] || kill -TERM "$agent"' TERM
-trap '[ -z "$agent" ] || kill -KILL "$agent"' USR1
+trap '[ -z "$agent" ] || ! asked || kill -KILL "$agent"' USR1
 while :; do
 	if [ "$(stat -c %%s agent.log 2>/dev/null || echo 0)" -gt 10485760 ]; then mv agent.log agent.log.1; fi
+	until last=$(cat go) || [ -n "$over" ]; do sleep 0.5; done
 	bash agent.sh "${address:-$(hostname)}" </dev/null >>agent.log 2>&1 &
 	agent=$!
 	[ -z "$over" ] || kill -TERM "$agent"
-	say up "$agent"
+	until say up "$agent" "$last" || ! kill -0 "$agent" 2>/dev/null; do sleep 0.5; done
 	while :; do # a signal ends wait, and not the agent
 		wait "$agent"; status=$?
 		[ "$status" -gt 128 ] && kill -0 "$agent" 2>/dev/null || break
 	done
-	agent= last=$(cat go 2>/dev/null)
-	say down "$status"
+	agent=
+	say down "$status" "$last"; told=$?
 	if [ -n "$over" ] || [ "$status" = 0 ]; then exit 0; fi
 	tries=0
-	while [ "$(cat go 2>/dev/null)" = "$last" ]; do
+	until asked; do
 		sleep 0.5
+		[ "$told" = 0 ] || { say down "$status" "$last"; told=$?; }
 		tries=$((tries + 1))
 		if [ -n "$over" ] || [ "$tries" -gt 1200 ]; then exit 0; fi
 	done
 done
-`, slurm.Quote(d.path(name, "")), slurm.Quote(d.statePath(name)))
+`, slurm.Quote(d.path(name, "")), slurm.Quote(d.statePath(name)), slurm.Quote(mark))
 }
 
 // remove takes a machine's folder away. It is no machine any more once it is renamed; what then cannot be deleted is only untidy.

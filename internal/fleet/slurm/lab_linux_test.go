@@ -185,9 +185,12 @@ func lives(pid int) bool {
 	return err == nil && !strings.Contains(string(data), ") Z ")
 }
 
+// ways are those to reach Slurm, and the variables of the environment that tell them.
+var ways = map[string]string{"commands": "", "login node": "TRAINYARD_TEST_SLURM_LOGIN", "slurmrestd": "TRAINYARD_TEST_SLURM_REST"}
+
 func TestContract(t *testing.T) {
 	newLocation(t) // or there is no Slurm
-	for name, variable := range map[string]string{"commands": "", "login node": "TRAINYARD_TEST_SLURM_LOGIN", "slurmrestd": "TRAINYARD_TEST_SLURM_REST"} {
+	for name, variable := range ways {
 		t.Run(name, func(t *testing.T) { contract(t, variable) })
 	}
 }

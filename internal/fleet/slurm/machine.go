@@ -35,8 +35,7 @@ const (
 type record struct {
 	ID      trainyard.NodeID     `json:"id"`
 	Compute trainyard.ComputeKey `json:"compute"`
-	Mark    string               `json:"mark,omitempty"`   // name of its job; "" until the first is submitted
-	Server  string               `json:"server,omitempty"` // that its agent was told to dial
+	Mark    string               `json:"mark,omitempty"` // name of its job; "" until the first is submitted
 }
 
 func (d *Driver) path(name, file string) string {
@@ -74,14 +73,37 @@ func (d *Driver) save(name string, r record) error {
 	return nil
 }
 
+// order is the text of a machine's file go, which asks the batch script of one job to start an agent.
+type order struct {
+	job    string // its name
+	number string // no two are alike
+	server string // that the agent is to dial
+}
+
+func (o order) String() string { return o.job + " " + o.number + " " + o.server }
+
+func parseOrder(words []string) order {
+	if len(words) != 3 {
+		return order{}
+	}
+	return order{words[0], words[1], words[2]}
+}
+
 // said is what a machine's batch script last said.
 type said struct {
 	up   bool
 	down string // the agent's exit status
-	at   time.Time
+	by   order  // that it started the agent by
+	last order  // that it was given
 }
 
-func (d *Driver) said(name string) (said, error) {
+// asked says whether the script has another agent to start.
+func (s said) asked() bool { return s.by.job != "" && s.by != s.last }
+
+// dials says whether the agent that the script started dials a server.
+func (s said) dials(server string) bool { return s.by.job == "" || s.by.server == server }
+
+func (d *Driver) said(name string, r record) (said, error) {
 	data, err := slurm.Read(d.client, d.statePath(name))
 	if errors.Is(err, fs.ErrNotExist) {
 		return said{}, nil
@@ -89,13 +111,17 @@ func (d *Driver) said(name string) (said, error) {
 	if err != nil {
 		return said{}, err
 	}
-	s := said{}
-	word, rest, _ := strings.Cut(strings.TrimSpace(string(data)), " ")
-	if s.up = word == "up"; word == "down" {
-		s.down = rest
+	last, err := slurm.Read(d.client, d.path(name, goFile)) // second: what the script has seen of it is not newer
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return said{}, err
 	}
-	if info, err := d.client.Stat(d.statePath(name)); err == nil {
-		s.at = info.ModTime()
+	words := append(strings.Fields(string(data)), "", "")
+	s := said{up: words[0] == "up", by: parseOrder(words[2:max(2, len(words)-2)]), last: parseOrder(strings.Fields(string(last)))}
+	if words[0] == "down" {
+		s.down = words[1]
+	}
+	if s.by.job != "" && s.by.job != r.Mark {
+		return said{}, nil // the last word of a job before this one
 	}
 	return s, nil
 }
@@ -146,7 +172,7 @@ func (d *Driver) Machines(ctx context.Context) ([]trainyard.Machine, error) {
 // state is how a machine is, and why.
 func (d *Driver) state(name string, r record, queue map[string]slurm.Job) (trainyard.MachineState, string, error) {
 	j, known := queue[r.Mark]
-	s, err := d.said(name)
+	s, err := d.said(name, r)
 	switch {
 	case err != nil:
 		return "", "", err
@@ -158,14 +184,15 @@ func (d *Driver) state(name string, r record, queue map[string]slurm.Job) (train
 		return trainyard.MachineStarting, j.Why(), nil
 	case !known || j.Ended() || j.State == slurm.Completing:
 		return trainyard.MachineDead, d.ending(name, j, s), nil
-	case s.up && r.Server != d.env.Server: // Grow has it replaced
-		return trainyard.MachineDead, fmt.Sprintf("its agent dials %s, where the server is no more", r.Server), nil
+	case s.up && !s.dials(d.env.Server): // Grow has it replaced
+		return trainyard.MachineDead, fmt.Sprintf("its agent dials %s, where the server is no more", s.by.server), nil
+	case s.up && s.asked():
+		return trainyard.MachineDead, "its agent is about to be replaced", nil
 	case s.up:
 		return trainyard.MachineRunning, "", nil
 	case s.down == "":
 		return trainyard.MachineStarting, "Slurm: its job starts on " + j.NodeList, nil
-	}
-	if asked, err := d.client.Stat(d.path(name, goFile)); err == nil && asked.ModTime().After(s.at) {
+	case s.asked():
 		return trainyard.MachineStarting, "its agent is started again", nil
 	}
 	return trainyard.MachineDead, d.lastWord(name, s), nil

@@ -7,11 +7,11 @@
 //	machines/NODE/machine.json   what the machine is, and the name of its job
 //	machines/NODE/join-token     for the agent, its owner alone may read it
 //	machines/NODE/agent.sh       starts the agent
-//	machines/NODE/go             written to ask the batch script to start the agent again
+//	machines/NODE/go             asks the batch script of a job to start an agent, "JOB NUMBER SERVER"; another text asks for it again
 //	machines/NODE/agent.log      what the agent says; agent.log.1 is what it said before that
 //	machines/NODE/slurm.out      what Slurm says
 //	machines/NODE/node/          the agent's own
-//	states/NODE                  "up PID" or "down STATUS", by the batch script
+//	states/NODE                  "up PID GO" or "down STATUS GO", by the batch script: GO is the text of the file go that it started the agent by
 package slurm
 
 import (

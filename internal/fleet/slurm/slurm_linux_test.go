@@ -107,49 +107,117 @@ func TestAllocationThatIsGone(t *testing.T) {
 	}
 }
 
-// However late a machine's batch script is told of it, Grow returns when the agent that dials where the server is no more has been replaced.
 func TestAgentOfAServerThatMovedIsStartedAgain(t *testing.T) {
-	l := newLocation(t)
-	d := l.open(t)
+	newLocation(t) // or there is no Slurm
+	for name, variable := range ways {
+		t.Run(name, func(t *testing.T) { agentOfAServerThatMoved(t, newLocationBy(t, variable)) })
+	}
+}
+
+// agentOfAServerThatMoved has the machine's batch script told late: nobody waits for it, and it does what it was asked once.
+func agentOfAServerThatMoved(t *testing.T, l *location) {
+	d := l.reopen(t)
 	s := spec("a", "x")
-	grow(t, d, s)
+	if _, err := d.Grow(t.Context(), []trainyard.MachineSpec{s}); err != nil {
+		t.Fatal(err)
+	}
 	until(t, "it runs", func() bool { return only(t, d).State == trainyard.MachineRunning && l.number(s.ID, "told") != 0 })
 	pid, number := l.number(s.ID, "told"), job(t, d, s.ID)
+	script := int(status(t, pid, "PPid", 10))
+	signaled := func() bool { return status(t, script, "ShdPnd", 16)>>(syscall.SIGUSR1-1)&1 == 1 }
+	signal := func(n syscall.Signal) {
+		if err := syscall.Kill(script, n); err != nil {
+			t.Fatal(err)
+		}
+	}
 	d.Close()
+	signal(syscall.SIGSTOP)
+	t.Cleanup(func() { _ = syscall.Kill(script, syscall.SIGCONT) }) // should the test end early
 	l.server = "https://127.0.0.1:2"
 	d = l.open(t)
 	if m := only(t, d); m.State != trainyard.MachineDead || m.Note != "its agent dials https://127.0.0.1:1, where the server is no more" {
 		t.Errorf("before Grow it is %+v", m)
 	}
-	script := int(status(t, pid, "PPid", 10))
-	if err := syscall.Kill(script, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
+	grow(t, d, s)
+	until(t, "the batch script has its signal", signaled)
+	grow(t, d, s)
+	if m := only(t, d); m.State != trainyard.MachineDead || l.number(s.ID, "told") != pid {
+		t.Errorf("before its batch script has done anything it is %+v", m)
 	}
-	defer func() { _ = syscall.Kill(script, syscall.SIGCONT) }()
-	grown := make(chan error, 1)
-	go func() {
-		_, err := d.Grow(t.Context(), []trainyard.MachineSpec{s})
-		grown <- err
-	}()
-	until(t, "the batch script has its signal", func() bool { return status(t, script, "ShdPnd", 16)>>(syscall.SIGUSR1-1)&1 == 1 })
-	select {
-	case err := <-grown:
-		t.Errorf("Grow has returned (%v), and the agent has not ended", err)
-	default:
-	}
-	if err := syscall.Kill(script, syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-grown; err != nil {
-		t.Fatal(err)
-	}
+	signal(syscall.SIGCONT)
+	until(t, "another lives", func() bool { // slurmrestd signals the agent, too, which may have been the new one
+		grow(t, d, s)
+		return only(t, d).State == trainyard.MachineRunning && l.number(s.ID, "told") != 0
+	})
 	if lives(pid) {
 		t.Error("the agent that dials the server's old address still lives")
 	}
-	until(t, "another lives", func() bool { return only(t, d).State == trainyard.MachineRunning && l.number(s.ID, "told") != 0 })
+	pid = l.number(s.ID, "told")
+	signal(syscall.SIGUSR1) // Slurm passes it on once more
+	until(t, "the batch script has heeded its signal", func() bool { return !signaled() })
+	grow(t, d, s)
+	if m := only(t, d); m.State != trainyard.MachineRunning || l.number(s.ID, "told") != pid {
+		t.Errorf("after a signal that nobody waits for it is %+v", m)
+	}
 	if now := job(t, d, s.ID); now != number {
 		t.Errorf("it has job %s, and had %s", now, number)
 	}
+}
+
+// A job that Slurm has suspended heeds no signal: nothing is sent to it, and its machine says so.
+func TestSuspendedMachineOfAServerThatMoved(t *testing.T) {
+	l := newLocation(t)
+	d := l.reopen(t)
+	s := spec("a", "x")
+	if _, err := d.Grow(t.Context(), []trainyard.MachineSpec{s}); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "it runs", func() bool { return only(t, d).State == trainyard.MachineRunning })
+	number := job(t, d, s.ID)
+	command(t, l, "scontrol", "suspend", number)
+	d.Close()
+	l.server = "https://127.0.0.1:2"
+	d = l.open(t)
+	_, err := d.Grow(t.Context(), []trainyard.MachineSpec{s})
+	if want := "job " + number + " of the machine is SUSPENDED in Slurm: its agent, which dials where the server is no more, is replaced when the job runs"; err == nil || !strings.HasSuffix(err.Error(), want) {
+		t.Errorf("Grow: %v, want %q", err, want)
+	}
+	command(t, l, "scontrol", "resume", number)
+	until(t, "it runs again", func() bool { // a signal may be lost on a job that has just been resumed
+		_, _ = d.Grow(t.Context(), []trainyard.MachineSpec{s})
+		return only(t, d).State == trainyard.MachineRunning
+	})
+	grow(t, d, s)
+}
+
+// A batch script that cannot write, as on a full disk, says what it has to say when it can.
+func TestEndThatCouldNotBeToldIsToldLater(t *testing.T) {
+	l := newLocation(t)
+	d := l.open(t)
+	s := spec("a", "x")
+	grow(t, d, s)
+	until(t, "it runs", func() bool { return only(t, d).State == trainyard.MachineRunning && l.number(s.ID, "told") != 0 })
+	full := d.statePath(fleet.Folder(s.ID)) + ".part"
+	if err := os.Mkdir(full, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(l.number(s.ID, "told"), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the batch script has tried", func() bool {
+		data, _ := os.ReadFile(l.machine(s.ID, slurmFile))
+		return strings.Contains(string(data), "Is a directory")
+	})
+	if m := only(t, d); m.State != trainyard.MachineRunning {
+		t.Errorf("before anything was told it is %+v", m)
+	}
+	if err := os.Remove(full); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "it is told", func() bool {
+		m := only(t, d)
+		return m.State == trainyard.MachineDead && strings.HasPrefix(m.Note, "its agent ended with exit status 137")
+	})
 }
 
 // status is a number that Linux tells of a process.
