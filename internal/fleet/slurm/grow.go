@@ -95,7 +95,7 @@ func (d *Driver) again(ctx context.Context, name string, r record, j slurm.Job, 
 	case s.up && !s.asked() && s.dials(d.env.Server): // it is well
 		return nil
 	case s.up && j.State != slurm.Running:
-		return fmt.Errorf("job %s of the machine is %s in Slurm: its agent, which dials where the server is no more, is replaced when the job runs", j.ID, j.State)
+		return fmt.Errorf("job %s of the machine is %s in Slurm: its agent must be replaced, and is when the job runs", j.ID, j.State)
 	}
 	if !s.asked() || s.last.job != r.Mark || s.last.server != d.env.Server {
 		d.log.Info("have an agent started again", "node", spec.ID, "job", j.ID)
@@ -168,19 +168,29 @@ func (d *Driver) agent(name string, spec trainyard.MachineSpec) string {
 
 // script is what the batch job does: it is the agent's parent. An agent that says it is done gives the nodes back. One that dies may have
 // left tasks behind, so the job holds on to them for ten minutes, in which it can be asked to start the agent again. What it cannot say, as
-// on a full disk, it says later: the program echo, unlike the shell's own, fails where the disk proves to be full when the file is closed.
+// on a full disk, it says later: the program echo, unlike the shell's own, fails where the disk proves to be full when the file is closed. A
+// job that Slurm had given up, and that runs nevertheless when the machine has another, says nothing and starts nothing.
 func (d *Driver) script(name, mark string) string {
 	return fmt.Sprintf(`cd %s || exit 1
 state=%s job=%s
-say() { env echo "$@" >"$state.part" && mv "$state.part" "$state"; }
-asked() { local new; new=$(cat go) && [ "$new" != "$last" ] && [ "${new%%%% *}" = "$job" ]; }
+ours() { order=$(cat go) && [ "${order%%%% *}" = "$job" ]; }
+asked() { ours && [ "$order" != "$last" ]; }
+say() { ours && env echo "$@" >"$state.part" && mv "$state.part" "$state"; }
+idle() {
+	sleep 0.5
+	tries=$((tries + 1))
+	if [ -n "$over" ] || [ "$tries" -gt 1200 ]; then exit 0; fi
+	[ -z "$order" ] || [ "${order%%%% *}" = "$job" ] || exit 0
+}
 address=$(scontrol --oneliner show node "$SLURMD_NODENAME" | sed -n 's/.* NodeAddr=\([^ ]*\) .*/\1/p')
-agent= over= last=
+agent= over= last= order=
 trap 'over=1; [ -z "$agent" ] || kill -TERM "$agent"' TERM
 trap '[ -z "$agent" ] || ! asked || kill -KILL "$agent"' USR1
 while :; do
 	if [ "$(stat -c %%s agent.log 2>/dev/null || echo 0)" -gt 10485760 ]; then mv agent.log agent.log.1; fi
-	until last=$(cat go) || [ -n "$over" ]; do sleep 0.5; done
+	tries=0
+	until ours; do idle; done
+	last=$order
 	bash agent.sh "${address:-$(hostname)}" </dev/null >>agent.log 2>&1 &
 	agent=$!
 	[ -z "$over" ] || kill -TERM "$agent"
@@ -194,10 +204,8 @@ while :; do
 	if [ -n "$over" ] || [ "$status" = 0 ]; then exit 0; fi
 	tries=0
 	until asked; do
-		sleep 0.5
+		idle
 		[ "$told" = 0 ] || { say down "$status" "$last"; told=$?; }
-		tries=$((tries + 1))
-		if [ -n "$over" ] || [ "$tries" -gt 1200 ]; then exit 0; fi
 	done
 done
 `, slurm.Quote(d.path(name, "")), slurm.Quote(d.statePath(name)), slurm.Quote(mark))

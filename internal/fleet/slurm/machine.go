@@ -83,10 +83,10 @@ type order struct {
 func (o order) String() string { return o.job + " " + o.number + " " + o.server }
 
 func parseOrder(words []string) order {
-	if len(words) != 3 {
+	if len(words) < 3 {
 		return order{}
 	}
-	return order{words[0], words[1], words[2]}
+	return order{words[0], words[1], strings.Join(words[2:], " ")}
 }
 
 // said is what a machine's batch script last said.

@@ -179,7 +179,7 @@ func TestSuspendedMachineOfAServerThatMoved(t *testing.T) {
 	l.server = "https://127.0.0.1:2"
 	d = l.open(t)
 	_, err := d.Grow(t.Context(), []trainyard.MachineSpec{s})
-	if want := "job " + number + " of the machine is SUSPENDED in Slurm: its agent, which dials where the server is no more, is replaced when the job runs"; err == nil || !strings.HasSuffix(err.Error(), want) {
+	if want := "job " + number + " of the machine is SUSPENDED in Slurm: its agent must be replaced, and is when the job runs"; err == nil || !strings.HasSuffix(err.Error(), want) {
 		t.Errorf("Grow: %v, want %q", err, want)
 	}
 	command(t, l, "scontrol", "resume", number)
@@ -218,6 +218,32 @@ func TestEndThatCouldNotBeToldIsToldLater(t *testing.T) {
 		m := only(t, d)
 		return m.State == trainyard.MachineDead && strings.HasPrefix(m.Note, "its agent ended with exit status 137")
 	})
+}
+
+// A job that Slurm had given up, as with a node that was away, may run on beside the machine's next one.
+func TestJobBeforeTheLastSaysAndStartsNothing(t *testing.T) {
+	l := newLocation(t)
+	d := l.open(t)
+	s := spec("a", "x")
+	grow(t, d, s)
+	until(t, "it runs", func() bool { return only(t, d).State == trainyard.MachineRunning && l.number(s.ID, "told") != 0 })
+	pid, number := l.number(s.ID, "told"), job(t, d, s.ID)
+	next := order{"the-next", "1", l.server}
+	if err := os.WriteFile(l.machine(s.ID, goFile), []byte(next.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "it gives its node back", func() bool {
+		return strings.Contains(command(t, l, "scontrol", "show", "job", "--oneliner", number), " JobState=COMPLETED ")
+	})
+	if data, err := os.ReadFile(d.statePath(fleet.Folder(s.ID))); err != nil || !strings.HasPrefix(string(data), "up ") {
+		t.Errorf("it has said %q, %v", data, err)
+	}
+	if l.number(s.ID, "told") != 0 {
+		t.Error("it has started an agent")
+	}
 }
 
 // status is a number that Linux tells of a process.
