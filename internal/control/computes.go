@@ -157,7 +157,7 @@ func (c *Control) admitCluster(comp *trainyard.Compute) error {
 	if !l.Capacity.Holds(trainyard.Capacity{}.Plus(1, size)) {
 		return trainyard.Invalid("compute %q: a node of size %s (%d vCPUs, %d GPUs) is more than location %s has in all; see: trainyard location show --name %s", comp.Name, size.Name, size.VCPUs, size.GPUs, l.Name, l.Name)
 	}
-	c.overcommitted(comp, size)
+	overcommitted(comp, size, l)
 	return nil
 }
 
@@ -175,22 +175,24 @@ func sizeNames(l *trainyard.Location) string {
 	return strings.Join(names, ", ")
 }
 
-// overcommitted says where a size asks for more than this machine has.
-func (c *Control) overcommitted(comp *trainyard.Compute, size trainyard.VMSize) {
-	if float64(size.VCPUs) > c.Host.CPUs {
-		comp.Warnings = trainyard.Warn(comp.Warnings, fmt.Sprintf("%s has %d vCPUs and this machine %g: nodes are overcommitted and share what there is", size.Name, size.VCPUs, c.Host.CPUs))
-	}
-	if need := int64(size.MemoryGB * 1024); c.Host.MemoryMB > 0 && need > c.Host.MemoryMB {
-		comp.Warnings = trainyard.Warn(comp.Warnings, fmt.Sprintf("%s has %g GiB of memory and this machine %.1f: memory is overcommitted", size.Name, size.MemoryGB, float64(c.Host.MemoryMB)/1024))
-	}
-	if size.GPUs > c.Host.GPUs {
-		comp.Warnings = trainyard.Warn(comp.Warnings, fmt.Sprintf("%s has %d GPUs and this machine %d", size.Name, size.GPUs, c.Host.GPUs))
+// overcommitted says where a size asks for more than the one machine has that the location's nodes share, and what else is to be known of it.
+func overcommitted(comp *trainyard.Compute, size trainyard.VMSize, l *trainyard.Location) {
+	if m := l.Machine; m.CPUs > 0 {
+		if float64(size.VCPUs) > m.CPUs {
+			comp.Warnings = trainyard.Warn(comp.Warnings, fmt.Sprintf("%s has %d vCPUs and this machine %g: nodes are overcommitted and share what there is", size.Name, size.VCPUs, m.CPUs))
+		}
+		if need := int64(size.MemoryGB * 1024); m.MemoryMB > 0 && need > m.MemoryMB {
+			comp.Warnings = trainyard.Warn(comp.Warnings, fmt.Sprintf("%s has %g GiB of memory and this machine %.1f: memory is overcommitted", size.Name, size.MemoryGB, float64(m.MemoryMB)/1024))
+		}
+		if size.GPUs > m.GPUs {
+			comp.Warnings = trainyard.Warn(comp.Warnings, fmt.Sprintf("%s has %d GPUs and this machine %d", size.Name, size.GPUs, m.GPUs))
+		}
+		if runtime.GOOS != "linux" {
+			comp.Warnings = trainyard.Warn(comp.Warnings, "CPU and memory of the size are not held on "+runtime.GOOS)
+		}
 	}
 	if size.NeedsApproval {
-		comp.Warnings = trainyard.Warn(comp.Warnings, fmt.Sprintf("%s is of a restricted series: Azure asks for an approved quota; location %s has approval", size.Name, comp.Where))
-	}
-	if runtime.GOOS != "linux" {
-		comp.Warnings = trainyard.Warn(comp.Warnings, "CPU and memory of the size are not held on "+runtime.GOOS)
+		comp.Warnings = trainyard.Warn(comp.Warnings, fmt.Sprintf("%s is of a restricted series: Azure asks for an approved quota; location %s has approval", size.Name, l.Name))
 	}
 }
 

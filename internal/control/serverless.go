@@ -64,7 +64,7 @@ func (r *resolver) serverless() *trainyard.Compute {
 	default:
 		now := r.c.Now()
 		comp.Created, comp.Modified, comp.CreatedBy = now, now, "trainyard"
-		r.c.overcommitted(comp, vm)
+		overcommitted(comp, vm, l)
 		if err := r.c.Store.Update(r.ctx, func(tx *store.Tx) error { return tx.PutCompute(comp) }); err != nil {
 			r.failed(err)
 			return nil

@@ -48,3 +48,26 @@ func TestAServerlessComputeIsUsedOnlyForWhatItIs(t *testing.T) {
 		}
 	}
 }
+
+// What this computer has says nothing of machines that are elsewhere.
+func TestOnlyNodesOnThisComputerAreSaidToShareIt(t *testing.T) {
+	size := trainyard.VMSize{Name: "Big", VCPUs: 64, MemoryGB: 256, GPUs: 4, NeedsApproval: true}
+	for driver, want := range map[string][]string{
+		"process": {"64 vCPUs", "256 GiB", "4 GPUs", "restricted series"},
+		"slurm":   {"restricted series"},
+	} {
+		c := newControl(t)
+		c.Host, c.Locations = trainyard.Resources{CPUs: 2, MemoryMB: 4096}, []trainyard.Location{{Name: "here", Driver: driver, Sizes: []trainyard.VMSize{size}}}
+		var comp trainyard.Compute
+		overcommitted(&comp, size, c.place("here"))
+		said := strings.Join(comp.Warnings, "\n")
+		if len(comp.Warnings) != len(want) {
+			t.Errorf("%s: %q", driver, said)
+		}
+		for _, w := range want {
+			if !strings.Contains(said, w) {
+				t.Errorf("%s: %q lacks %q", driver, said, w)
+			}
+		}
+	}
+}
