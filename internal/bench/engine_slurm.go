@@ -23,7 +23,7 @@ const pilots = 4
 const (
 	startLimit = "how soon Slurm looks for jobs to start; then the start of Trainyard's program for tasks on the node, which stages the job"
 	freeLimit  = "how soon Slurm sees that a CPU is free"
-	rateLimit  = "the processors, and where CPUs are fewer than jobs how soon Slurm sees that one is free. As profiled on two, Slurm takes some 40 ms of them for a job that does nothing, and Trainyard some 30 more: 7 for two commits and a few files at the server, 4 for the job's two shells, and the rest on the node for the program for tasks (9 MB, no agent), of which 2 are what any Go program takes and 3 are page faults; each file or folder takes a further half on a file system that for a minute gives no inode again that was freed (ext4 without a journal)"
+	rateLimit  = "the processors, and where CPUs are fewer than jobs how soon Slurm sees that one is free. As profiled on two, Slurm takes some 40 ms of them for a job that does nothing, and Trainyard some 25 more: 7 for two commits and a few files at the server, 4 for the job's two shells, and the rest on the node for the program for tasks (9 MB, no agent), of which 2 are what any Go program takes and 3 are page faults; each file or folder takes a further half on a file system that for a minute gives no inode again that was freed (ext4 without a journal)"
 	leastLimit = "the processors. Nothing of Trainyard is in it: a Go program that starts the job's two shells and leaves a file is all that is added to Slurm's own, and no program for tasks is less; the server comes on top"
 )
 

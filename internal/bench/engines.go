@@ -24,7 +24,7 @@ type engine struct {
 	where string   // what is special about it, for the table's first column; it is then only measured as up.sh has started it
 	plain string   // what Trainyard is measured beside
 
-	starts, jobs, rounds int           // processes whose start is timed, or 0; jobs at once, and how often
+	starts, jobs, rounds int           // processes whose start is timed, or 0; jobs at once, and how often: more often where rounds differ more
 	work                 string        // of each of the jobs at once
 	rest                 time.Duration // after each, at least, for what is cleared away to be gone
 	spread               time.Duration // what a rest may be longer by, every part of it as often as any other; the period of an engine that goes by a clock
@@ -62,7 +62,7 @@ func engines() []engine {
 		{name: "Slurm with 8 CPUs in name", dir: "slurm", env: slurmConf, tune: []string{slurmTuned, "NODES=2", "CPUS=4"}, where: fewCPUs, plain: "`sbatch`",
 			jobs: 80, work: aSecond, rounds: 3, rest: 500 * time.Millisecond, spread: slurmPeriod, open: openAttached},
 		{name: "Slurm with 16 CPUs in name", dir: "slurm", env: slurmConf, tune: []string{slurmTuned, "CPUS=4"}, where: someCPUs, plain: "`sbatch`",
-			starts: 100, jobs: 200, work: nothing, rounds: 5, rest: 500 * time.Millisecond, spread: slurmPeriod, open: openSlurm},
+			starts: 100, jobs: 200, work: nothing, rounds: 15, rest: 500 * time.Millisecond, spread: slurmPeriod, open: openSlurm},
 		{name: "Slurm with 256 CPUs in name", dir: "slurm", env: slurmConf, tune: []string{slurmTuned, "CPUS=64"}, where: manyCPUs, plain: "`sbatch`",
 			jobs: 200, work: nothing, rounds: 5, rest: 500 * time.Millisecond, spread: slurmPeriod, open: openCrowded},
 		{name: "Kubernetes", dir: "kube", env: kubeConfig, plain: "a Job made through the API and watched until it is complete",

@@ -33,7 +33,7 @@ func main() {
 	only := flag.String("only", "", "engines: measure beside the engines, and leave the rest of -out as it is; docker, slurm or kube: beside this one, and leave the others' rows; serving, or starts, gateway or idle of it: only that")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	ctx, cancel := context.WithTimeout(ctx, time.Hour) // an engine may have to be built first
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Hour) // most of an hour, and an engine may have to be built first
 	err := run(ctx, *binary, *out, *folder, *only, *jobs, *starts)
 	cancel()
 	stop()

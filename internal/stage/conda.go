@@ -89,7 +89,7 @@ func (r *recipe) addConda(spec string) error {
 		if r.Python, err = parseVersions(pin); err != nil {
 			return fmt.Errorf("its conda file asks for %q: %w", spec, err)
 		}
-	case condaRuntime[name]:
+	case condaRuntime()[name]:
 		r.Notes = append(r.Notes, fmt.Sprintf("%s is left out: the node's Python and the packages themselves bring it", name))
 	case onlyConda(name):
 		r.Conda = append(r.Conda, name)
@@ -112,7 +112,7 @@ func (r *recipe) holdNumPy(pip []string) {
 		version, _, _ = strings.Cut(version, ",")
 		version, wild := strings.CutSuffix(version, ".*")
 		have, err := numbers(version)
-		since, known := sinceNumPy2[name]
+		since, known := sinceNumPy2()[name]
 		if wild { // 2.2.* may be 2.2.3
 			since = since[:min(len(have), len(since))]
 		}

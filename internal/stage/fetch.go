@@ -137,6 +137,9 @@ func (s *Stager) fetch(ctx context.Context, dir string, objects []object, said f
 	}
 	var done atomic.Int64
 	tell := throttle(time.Second, func() { said(done.Load(), total) })
+	if len(objects) > 0 {
+		s.many()
+	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(4)
 	for _, o := range objects {

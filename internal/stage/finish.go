@@ -139,6 +139,7 @@ func (s *Stager) putAll(ctx context.Context, files []upload, arrived []bool, p t
 		p.Say(fmt.Sprintf("uploading outputs: %d of %s, %s of %s", done.Load(), plural(len(files), "file"), sized(sent.Load()), sized(total)))
 	})
 	p.Say(fmt.Sprintf("uploading outputs: %s, %s", plural(len(files), "file"), sized(total)))
+	s.many()
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(6)
 	for i, f := range files {

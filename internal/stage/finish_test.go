@@ -316,3 +316,37 @@ func TestProgressIsSaidNowAndThen(t *testing.T) {
 		t.Errorf("told %d times, want 1", calls)
 	}
 }
+
+func TestManyIsCalledWhereThereAreFiles(t *testing.T) {
+	for name, set := range map[string]struct {
+		input         bool
+		command       string
+		before, after int // calls by the end of Prepare and of Finish
+	}{
+		"nothing": {false, "true", 0, 0},
+		"outputs": {false, "echo o > outputs/o.txt", 0, 1},
+		"input":   {true, "true", 1, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			st := newStore(t)
+			st.put(t, map[string]string{"c/in/a": "a"})
+			s, calls := stager(t, st), 0
+			s.many = func() { calls++ }
+			tk := task("many")
+			tk.Command = set.command
+			if set.input {
+				tk.Inputs = map[string]trainyard.TaskInput{"in": {Type: "uri_folder", Key: "c/in/", URI: "azureml://in", Mode: "Download"}}
+			}
+			got, _ := prepare(t, s, tk)
+			if calls != set.before {
+				t.Errorf("%d calls by the end of Prepare", calls)
+			}
+			if out, err := shell(t, got); err != nil {
+				t.Fatal(out)
+			}
+			if finish(t, s, tk); calls != set.after {
+				t.Errorf("%d calls by the end of Finish", calls)
+			}
+		})
+	}
+}

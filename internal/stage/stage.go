@@ -51,6 +51,9 @@ type Config struct {
 	Python string       // interpreter of the node; "" is the first python3 on PATH
 	HTTP   *http.Client // for inputs on the web; nil is a client with the system's proxy and certificates
 	Log    *slog.Logger // nil: silent
+
+	// Many, unless it is nil, is called each time before files are brought or stored, which is work for several processors.
+	Many func()
 }
 
 // Validate says what is wrong with c.
@@ -85,6 +88,7 @@ type Stager struct {
 	data   *shelf
 	env    *shelf
 	python *finder
+	many   func()
 	free   func(path string) (int64, error)
 	pauses []time.Duration // between tries of what may fail for a moment
 	stall  time.Duration   // how long a tool of a build may do nothing
@@ -102,7 +106,10 @@ func New(c Config) (*Stager, error) {
 	if c.HTTP == nil {
 		c.HTTP = webClient()
 	}
-	s := &Stager{blobs: c.Blobs, web: c.HTTP, log: c.Log, free: freeBytes, stall: stallLimit,
+	if c.Many == nil {
+		c.Many = func() {}
+	}
+	s := &Stager{blobs: c.Blobs, web: c.HTTP, log: c.Log, many: c.Many, free: freeBytes, stall: stallLimit,
 		pauses: []time.Duration{100 * time.Millisecond, 500 * time.Millisecond, 2 * time.Second, 4 * time.Second}}
 	var err error
 	if s.dir, err = filepath.Abs(c.Dir); err != nil {

@@ -13,8 +13,10 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -35,6 +37,8 @@ type Options struct {
 	File, Result, Hosts, Dir, Cache, Model string
 	Rank                                   int
 	Fresh, PodLog                          bool
+
+	many func() // see oneProcessor
 }
 
 // Flags are the options as flags of a command line.
@@ -50,9 +54,17 @@ func (f *Options) Flags(set *flag.FlagSet) {
 	set.StringVar(&f.Model, "model", "", "bring the input \"model\" to this path and end: another container serves it")
 }
 
+// oneProcessor has this program use one, and returns what gives it back all that it had. One is enough to look after a command, and saves
+// threads that look for work: a tenth of what the program takes for a short task.
+func oneProcessor() (many func()) {
+	had := runtime.GOMAXPROCS(1)
+	return sync.OnceFunc(func() { runtime.GOMAXPROCS(had) })
+}
+
 // Run runs the task, ends it early if the engine says so, and leaves behind how it ended. code is what the program is to exit with: that a
 // task went wrong is in its result, and no error.
 func (f Options) Run(ctx context.Context, out io.Writer) (code int, err error) {
+	f.many = oneProcessor()
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	t, first, err := f.task()
@@ -96,6 +108,9 @@ func (f Options) run(ctx context.Context, t trainyard.Task, first bool, out io.W
 			return end, fmt.Errorf("clear away what an earlier run left: %w", err)
 		}
 	}
+	if t.Serve != nil {
+		f.many()
+	}
 	dir, tidy, err := taskDir(f.Dir)
 	if err != nil {
 		return end, err
@@ -112,7 +127,11 @@ func (f Options) run(ctx context.Context, t trainyard.Task, first bool, out io.W
 		return end, err
 	}
 	defer proxy.Close()
-	driver, err := process.Kind().New().Open(ctx, target.Env{Dir: filepath.Join(dir, "tasks"), Alone: f.Dir == "" || f.Fresh, Group: fmt.Sprintf("%s-%d", t.ID.Dir(), t.Lo), Log: log})
+	env := target.Env{Dir: filepath.Join(dir, "tasks"), Alone: f.Dir == "" || f.Fresh, Group: fmt.Sprintf("%s-%d", t.ID.Dir(), t.Lo), Log: log}
+	if env.Alone {
+		env.Dir = dir
+	}
+	driver, err := process.Kind().New().Open(ctx, env)
 	if err != nil {
 		return end, err
 	}
@@ -127,7 +146,7 @@ func (f Options) run(ctx context.Context, t trainyard.Task, first bool, out io.W
 			cache = filepath.Join(dir, "cache")
 		}
 	}
-	st, err := stage.New(stage.Config{Dir: dir, Cache: cache, Blobs: link, Log: log})
+	st, err := stage.New(stage.Config{Dir: dir, Cache: cache, Blobs: link, Log: log, Many: f.many})
 	if err != nil {
 		return end, err
 	}

@@ -1,11 +1,18 @@
 package taskrun
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -219,5 +226,46 @@ func TestASecondStartInAFolderThatIsKeptGoesOnWithTheFirst(t *testing.T) {
 	_ = second.Wait()
 	if code := second.ProcessState.ExitCode(); code != 4 || d.ran() != 1 {
 		t.Errorf("it ended with %d, and the command ran %d times", code, d.ran())
+	}
+}
+
+func TestOneProcessorUntilThereAreFilesToBring(t *testing.T) {
+	had := runtime.GOMAXPROCS(2)
+	defer runtime.GOMAXPROCS(had)
+	for name, set := range map[string]struct {
+		serve *trainyard.Serve
+		want  string
+	}{"a job": {nil, "blobs 1, blob 2"}, "a model": {&trainyard.Serve{}, "blobs 2, blob 2"}} {
+		runtime.GOMAXPROCS(2)
+		ctx, cancel := context.WithCancel(t.Context())
+		var mu sync.Mutex
+		var seen []string
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			mu.Lock()
+			defer mu.Unlock()
+			seen = append(seen, fmt.Sprintf("%s %d", path.Base(r.URL.Path), runtime.GOMAXPROCS(0)))
+			if path.Base(r.URL.Path) == "blobs" {
+				fmt.Fprint(w, `[{"key": "c/in/a", "size": 1}]`)
+				return
+			}
+			cancel() // enough was seen
+			http.Error(w, "", http.StatusNotFound)
+		}))
+		dir := t.TempDir()
+		data, err := json.Marshal(trainyard.Task{ID: "scope/job.1.0", JobName: "job", Node: "n", Hi: 1, Nodes: 1, Processes: 1, Hosts: []string{"127.0.0.1"}, Command: "true",
+			Serve: set.serve, Inputs: map[string]trainyard.TaskInput{"in": {Type: "uri_folder", Key: "c/in/", Mode: "Download"}}, Server: server.URL, Token: "t"})
+		if err == nil {
+			err = os.WriteFile(filepath.Join(dir, "task.json"), data, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := Options{File: filepath.Join(dir, "task.json"), Result: filepath.Join(dir, "sign"), Cache: filepath.Join(dir, "cache"), Rank: -1}
+		code, err := o.Run(ctx, io.Discard)
+		server.Close()
+		cancel()
+		if got := strings.Join(slices.Compact(seen), ", "); got != set.want {
+			t.Errorf("%s: the server was asked for %s (code %d, %v)", name, got, code, err)
+		}
 	}
 }

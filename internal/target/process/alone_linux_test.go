@@ -44,7 +44,7 @@ func TestAloneWritesNoMoreThanTheTaskReads(t *testing.T) {
 		files = append(files, strings.ReplaceAll(rel, task.ID.Dir(), "T"))
 		return nil
 	})
-	if got := strings.Join(files, " "); got != ". T T/log T/tmp" {
+	if got := strings.Join(files, " "); got != ". run-T run-T/log run-T/tmp" {
 		t.Errorf("files are %s", got)
 	}
 	if err := d.Remove(t.Context(), task.ID); err != nil {

@@ -17,13 +17,14 @@ import (
 
 // Driver runs tasks as processes of this computer. One at a time may be open on a folder.
 type Driver struct {
-	env   target.Env
-	shell string
-	lock  io.Closer // nil: Env.Alone
-	host  *host
-	base  map[string]string // environment that every task gets
-	gpus  *gpu.Reader
-	step  func(string)
+	env    target.Env
+	shell  string
+	lock   io.Closer // nil: Env.Alone
+	prefix string    // of the tasks' folders
+	host   *host
+	base   map[string]string // environment that every task gets
+	gpus   *gpu.Reader
+	step   func(string)
 
 	gpuMu sync.Mutex // held from the choice of GPUs until the task that has them is known
 
@@ -163,7 +164,7 @@ func (d *Driver) signal() {
 	}
 }
 
-func (d *Driver) path(dir, name string) string { return filepath.Join(d.env.Dir, dir, name) }
+func (d *Driver) path(dir, name string) string { return filepath.Join(d.env.Dir, d.prefix+dir, name) }
 
 // acquire returns the task with its op lock held; release it with d.release. Without create it returns nil for an unknown one.
 func (d *Driver) acquire(id trainyard.TaskID, create bool) (*task, error) {

@@ -20,10 +20,11 @@ import (
 // Root gets a mount namespace with nothing at the hidden folders, and Landlock so that a task, root itself, cannot leave or change it.
 // Everything else is as it was. Where that cannot be, Landlock alone does it; landlock_linux.go says at what price.
 type fence struct {
-	abi    int  // of the kernel's Landlock; 0: none
-	mounts bool // we may make mount namespaces
+	abi int // of the kernel's Landlock; 0: none
 
-	lock int // descriptor of rules that forbid no file; 0: none
+	try    sync.Once // of mayMount, which sets the two that follow
+	mounts bool      // we may make mount namespaces
+	lock   int       // descriptor of rules that forbid no file; 0: none
 
 	mu    sync.Mutex
 	key   string
@@ -31,13 +32,17 @@ type fence struct {
 	seen  []stamp
 }
 
-func newFence() *fence {
-	f := &fence{abi: landlockABI()}
-	if f.missing() == "" && onOwnThread(ownMounts) == nil {
-		lock, err := f.lockRules()
-		f.lock, f.mounts = lock, err == nil
-	}
-	return f
+func newFence() *fence { return &fence{abi: landlockABI()} }
+
+// mayMount says whether we may make mount namespaces. That is tried when it is first asked: most programs for one task hide nothing.
+func (f *fence) mayMount() bool {
+	f.try.Do(func() {
+		if f.missing() == "" && onOwnThread(ownMounts) == nil {
+			lock, err := f.lockRules()
+			f.lock, f.mounts = lock, err == nil
+		}
+	})
+	return f.mounts
 }
 
 // wantABI is the first version of Landlock that lets a task move files between folders.
@@ -91,7 +96,7 @@ const truncateABI = 3
 
 // covers says whether mounts can hide the paths: only folders that are there, as a file or a new folder takes the place of a mount.
 func (f *fence) covers(hide []string) bool {
-	return f.mounts && !slices.ContainsFunc(hide, func(h string) bool {
+	return f.mayMount() && !slices.ContainsFunc(hide, func(h string) bool {
 		info, err := os.Stat(h)
 		return err != nil || !info.IsDir()
 	})

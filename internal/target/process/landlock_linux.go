@@ -64,6 +64,7 @@ func (f *fence) restrict(hide, keep []string, fork func() error) error {
 }
 
 func (f *fence) close() {
+	f.try.Do(func() {}) // what was not tried by now will not be
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.drop()

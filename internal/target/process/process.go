@@ -10,8 +10,8 @@
 //	end.json   how it ended, only if the status alone does not say
 //	tmp/       its TMPDIR
 //
-// With Env.Alone the task file is in memory where the system has such files, and without a record: on a file system where a new file takes
-// long, each takes longer than all else that is done for a short task.
+// With Env.Alone the folder is named run-<TaskID.Dir()>, and the task file is in memory where the system has such files, and without a record:
+// on a file system where a new file takes long, each takes longer than all else that is done for a short task.
 //
 // The process is a few lines of shell that wait at a gate: a pipe the agent holds. The agent records the process, puts it where it is
 // tracked and limited, and opens the gate. The shell then writes "b" as the status, runs the user's command, and writes its exit code. If
@@ -33,6 +33,10 @@ import (
 	"github.com/trainyard/trainyard/internal/gpu"
 	"github.com/trainyard/trainyard/internal/target"
 )
+
+// alonePrefix begins the folder's name with Env.Alone, so that Env.Dir may be where its stager makes one with the task's own name: a folder
+// less to make and to remove.
+const alonePrefix = "run-"
 
 // Kind is the entry for the list of targets.
 func Kind() target.Kind {
@@ -109,6 +113,7 @@ func (c *Config) open(ctx context.Context, env target.Env, step func(string)) (*
 		gpus:    cmp.Or(env.GPUs, &gpu.Reader{}),
 	}
 	if env.Alone {
+		d.prefix = alonePrefix
 		return d, nil
 	}
 	if err := d.adopt(); err != nil {
