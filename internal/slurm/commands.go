@@ -3,6 +3,7 @@ package slurm
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -79,6 +80,9 @@ func (c *commands) Submit(ctx context.Context, b Batch) (string, error) {
 		return "", err
 	}
 	id, _, _ := strings.Cut(strings.TrimSpace(out), ";")
+	if id == "" {
+		return "", untold("sbatch", "it did not say the number of a job", "")
+	}
 	if !isNumber(id) {
 		return "", &Error{Command: "sbatch", Words: fmt.Sprintf("its answer %q is not the number of a job", out)}
 	}
@@ -130,7 +134,7 @@ func (here) run(ctx context.Context, c command) (string, string, error) {
 	cmd := exec.CommandContext(ctx, path, c.args...)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr, cmd.Env, cmd.Dir = &out, &errs, append(environ(c), c.env...), "/"
-	cmd.WaitDelay = time.Second
+	cmd.WaitDelay = lastPrint
 	if c.input != "" {
 		cmd.Stdin = strings.NewReader(c.input)
 	}
@@ -138,7 +142,27 @@ func (here) run(ctx context.Context, c command) (string, string, error) {
 		cmd.ExtraFiles = []*os.File{c.hold}
 	}
 	err := cmd.Run()
+	exit, failed := errors.AsType[*exec.ExitError](err)
+	switch {
+	case ctx.Err() != nil:
+	case errors.Is(err, exec.ErrWaitDelay):
+		err = untold(c.name, fmt.Sprintf("what it printed was held open for %s after its end, and may not be all", lastPrint), errs.String())
+	case failed && !exit.Exited():
+		err = untold(c.name, "it was ended from outside ("+exit.String()+")", errs.String())
+	}
 	return out.String(), errs.String(), err
+}
+
+// lastPrint is how long what a command has printed may take to arrive after its end. On a computer with much to do a process of ours that is on
+// its way to its program holds the same pipe for a second and more.
+const lastPrint = 5 * time.Second
+
+// untold is an error of a command that did not come to say what it had done.
+func untold(command, why, errs string) error {
+	if words := lastWords(errs); words != "" {
+		why += ": " + words
+	}
+	return &Error{Command: command, Words: why, Err: errAway}
 }
 
 // environ is the environment of commands, and through sbatch that of jobs.

@@ -197,6 +197,10 @@ func (r *remote) run(ctx context.Context, c command) (string, string, error) {
 		return "", "", &Error{Command: c.name, Err: err, Words: fmt.Sprintf(
 			"there is no %s in PATH on login node %s: name the folder of Slurm's commands there (setting commands)", c.name, r.at.Address)}
 	}
+	// Shells tell of signals with 128 and their numbers. Other commands of Slurm's say with such a status what was wrong, see scancel.c.
+	if exit, ok := errors.AsType[*ssh.ExitError](err); ok && c.name == "sbatch" && exit.ExitStatus() > 128 && exit.ExitStatus() < 128+32 {
+		err = untold(c.name, "it was ended from outside ("+exit.Error()+")", errs)
+	}
 	return out, errs, err
 }
 

@@ -199,3 +199,73 @@ func stopController(t *testing.T, s slurm.Settings) (back func()) {
 	t.Cleanup(back)
 	return back
 }
+
+// An sbatch that does not tell what it has done may have done it. A computer with much to do is enough for that.
+func TestSubmissionThatSaysNothingIsLookedFor(t *testing.T) {
+	for name, end := range map[string]string{
+		"killed":     `sbatch "$@" >/dev/null; kill -KILL $$`,
+		"silent":     `sbatch "$@" >/dev/null`,
+		"held by":    `sleep 8 & exec sbatch "$@"`, // what it prints into is open for longer than it lives
+		"never sent": `[ -e "$0.once" ] && exec sbatch "$@"; : >"$0.once"; kill -KILL $$`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := lab(t)
+			path, err := exec.LookPath("sbatch")
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Commands = wrapped(t, map[string]string{"sbatch": "PATH=" + filepath.Dir(path) + ":$PATH\necho x >>\"$0.calls\"\n" + end})
+			d := open(t, s, t.TempDir())
+			task := makeTask(t, "unheard", "echo ran", 1)
+			start(t, d, task)
+			if o := ended(t, d, task.ID); o.Result.Class != trainyard.ClassOK || logOf(t, d, task.ID) != "ran\n" {
+				t.Errorf("result is %+v", *o.Result)
+			}
+			calls, _ := os.ReadFile(filepath.Join(s.Commands, "sbatch.calls"))
+			if n, want := strings.Count(string(calls), "x"), 1+strings.Count(end, "once\" ]"); n != want {
+				t.Errorf("sbatch was called %d times, and not %d", n, want)
+			}
+		})
+	}
+}
+
+// wrapped is a folder of Slurm's commands, some of which are scripts, as sites have them.
+func wrapped(t *testing.T, scripts map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, name := range []string{"sbatch", "squeue", "scancel", "scontrol", "sinfo", "sacct"} {
+		path, err := exec.LookPath(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text, ok := scripts[name]; ok {
+			err = os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+text+"\n"), 0o700)
+		} else {
+			err = os.Symlink(path, filepath.Join(dir, name))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// What a command says with a high exit status is its answer, and no signal: scancel says so what was wrong.
+func TestHighExitStatusIsAnAnswer(t *testing.T) {
+	for _, way := range []string{byCommands, byLogin} {
+		t.Run(way, func(t *testing.T) {
+			s := labBy(t, way)
+			if way == byLogin {
+				s.Folder = t.TempDir()
+			}
+			s.Commands = wrapped(t, map[string]string{"sbatch": "echo project over budget >&2; exit 255", "scancel": "echo scancel: error: Invalid job id specified >&2; exit 225"})
+			d := open(t, s, t.TempDir())
+			if err := d.Start(t.Context(), makeTask(t, "refused", "true", 1)); err == nil || slurm.Away(err) || !strings.Contains(err.Error(), "over budget") {
+				t.Errorf("start: %v", err)
+			}
+			if err := d.client.Signal(t.Context(), slurm.Ref{ID: "1", Name: "n"}, "KILL", slurm.Steps); err != nil {
+				t.Errorf("signal: %v", err)
+			}
+		})
+	}
+}

@@ -48,7 +48,7 @@ func (d *Driver) Start(ctx context.Context, task trainyard.Task) error {
 		t.began, t.waits = true, err.Error()
 		d.mu.Unlock()
 		d.spawn(func() { d.submitLater(t) })
-	case errors.Is(err, context.Canceled):
+	case errors.Is(err, context.Canceled), d.life.Err() != nil, ctx.Err() != nil:
 		return err // whoever comes next finds the folder
 	default:
 		drop = true
