@@ -64,7 +64,7 @@ func engines() []engine {
 		{name: "Slurm with 16 CPUs in name", dir: "slurm", env: slurmConf, tune: []string{slurmTuned, "CPUS=4"}, where: someCPUs, plain: "`sbatch`",
 			starts: 100, jobs: 200, work: nothing, rounds: 15, rest: 500 * time.Millisecond, spread: slurmPeriod, open: openSlurm},
 		{name: "Slurm with 256 CPUs in name", dir: "slurm", env: slurmConf, tune: []string{slurmTuned, "CPUS=64"}, where: manyCPUs, plain: "`sbatch`",
-			jobs: 200, work: nothing, rounds: 5, rest: 500 * time.Millisecond, spread: slurmPeriod, open: openCrowded},
+			jobs: 200, work: nothing, rounds: 15, rest: 500 * time.Millisecond, spread: slurmPeriod, open: openCrowded},
 		{name: "Kubernetes", dir: "kube", env: kubeConfig, plain: "a Job made through the API and watched until it is complete",
 			starts: 10, jobs: 20, work: nothing, rounds: 5, rest: 2 * time.Second, spread: 2 * time.Second, open: openKube},
 	}

@@ -229,6 +229,46 @@ func TestSubmissionThatSaysNothingIsLookedFor(t *testing.T) {
 	}
 }
 
+// Whatever keeps Slurm from saying if it has a task's job, the task is neither given up nor sent again: it says why it waits.
+func TestSearchThatFailsIsMadeAgain(t *testing.T) {
+	s := lab(t)
+	path, err := exec.LookPath("sbatch")
+	if err != nil {
+		t.Fatal(err)
+	}
+	real := "PATH=" + filepath.Dir(path) + ":$PATH\n"
+	const words = "squeue: a plugin of this site's has its day off"
+	s.Commands = wrapped(t, map[string]string{
+		"sbatch": real + `echo x >>"$0.calls"; sbatch "$@" >/dev/null; kill -KILL $$`,
+		"squeue": real + `[ -e "$0.works" ] || { echo "` + words + `" >&2; exit 1; }; exec squeue "$@"`,
+	})
+	works := filepath.Join(s.Commands, "squeue.works")
+	if err := os.WriteFile(works, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d := open(t, s, t.TempDir())
+	if err := os.Remove(works); err != nil {
+		t.Fatal(err)
+	}
+	task := makeTask(t, "sought", "echo ran", 1)
+	start(t, d, task)
+	waits := func() string {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		return d.tasks[task.ID.Dir()].waits
+	}
+	until(t, time.Minute, "it says why it waits", func() bool { return strings.Contains(waits(), words) }, waits)
+	if err := os.WriteFile(works, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if o := ended(t, d, task.ID); o.Result.Class != trainyard.ClassOK || logOf(t, d, task.ID) != "ran\n" {
+		t.Errorf("result is %+v", *o.Result)
+	}
+	if calls, _ := os.ReadFile(filepath.Join(s.Commands, "sbatch.calls")); string(calls) != "x\n" {
+		t.Errorf("sbatch was called %d times", strings.Count(string(calls), "x"))
+	}
+}
+
 // wrapped is a folder of Slurm's commands, some of which are scripts, as sites have them.
 func wrapped(t *testing.T, scripts map[string]string) string {
 	t.Helper()

@@ -42,7 +42,7 @@ func (d *Driver) Start(ctx context.Context, task trainyard.Task) error {
 	}
 	switch {
 	case err == nil:
-	case slurm.Away(err) && d.life.Err() == nil && ctx.Err() == nil:
+	case undecided(err) && d.life.Err() == nil && ctx.Err() == nil:
 		d.env.Log.Warn("Slurm does not take a task", "task", t.id, "err", err)
 		d.mu.Lock()
 		t.began, t.waits = true, err.Error()
@@ -113,7 +113,7 @@ func (d *Driver) submit(ctx context.Context, t *task, search bool) error {
 	if search {
 		jobs, err := d.client.Queue(d.life, t.rec.Mark)
 		if err != nil {
-			return err
+			return fmt.Errorf("%w: %w", errNotLookedFor, err)
 		}
 		for _, j := range jobs {
 			if j.Name == t.rec.Mark {
@@ -150,7 +150,13 @@ func (d *Driver) submit(ctx context.Context, t *task, search bool) error {
 	return nil
 }
 
-var errStopped = errors.New("stopped before Slurm took it")
+var (
+	errStopped      = errors.New("stopped before Slurm took it")
+	errNotLookedFor = errors.New("whether it has it could not be asked")
+)
+
+// undecided says whether err leaves open if Slurm takes the task, or has taken it: only a refusal of sbatch's is an end of it.
+func undecided(err error) bool { return slurm.Away(err) || errors.Is(err, errNotLookedFor) }
 
 // claim is the number of the job whose script has begun; "" if none has.
 func (d *Driver) claim(t *task) string {
@@ -191,7 +197,7 @@ func (d *Driver) submitLater(t *task) {
 			d.signal()
 		case errors.Is(err, errStopped):
 			d.conclude(t, &ending{Ended: time.Now(), Result: trainyard.Result{Class: trainyard.ClassCanceled, ExitCode: -1, Message: err.Error()}})
-		case slurm.Away(err) || d.life.Err() != nil:
+		case undecided(err) || d.life.Err() != nil:
 			d.mu.Lock()
 			t.waits = err.Error()
 			d.mu.Unlock()
