@@ -221,52 +221,107 @@ func TestSubmissionThatSaysNothingIsLookedFor(t *testing.T) {
 			if o := ended(t, d, task.ID); o.Result.Class != trainyard.ClassOK || logOf(t, d, task.ID) != "ran\n" {
 				t.Errorf("result is %+v", *o.Result)
 			}
-			calls, _ := os.ReadFile(filepath.Join(s.Commands, "sbatch.calls"))
-			if n, want := strings.Count(string(calls), "x"), 1+strings.Count(end, "once\" ]"); n != want {
+			if n, want := called(t, s, "sbatch"), 1+strings.Count(end, "once\" ]"); n != want {
 				t.Errorf("sbatch was called %d times, and not %d", n, want)
 			}
 		})
 	}
 }
 
-// Whatever keeps Slurm from saying if it has a task's job, the task is neither given up nor sent again: it says why it waits.
+// Whatever keeps Slurm from saying if it has a task's job, the task is neither given up nor sent again: it says why it waits. That is so, too, of
+// one that a driver finds that comes later.
 func TestSearchThatFailsIsMadeAgain(t *testing.T) {
-	s := lab(t)
+	s, broken := withoutQueue(t, `sbatch --hold "$@" >/dev/null; kill -KILL $$`)
+	dir := t.TempDir()
+	d := reopen(t, s, dir)
+	task := makeTask(t, "sought", "echo ran", 1)
+	if err := d.Start(t.Context(), task); err != nil {
+		t.Fatal(err)
+	}
+	saysWhy := func(o trainyard.Observation) bool {
+		return o.State == trainyard.TaskStaging && strings.Contains(o.Progress, "its queue cannot be read: squeue: "+dayOff)
+	}
+	seen(t, d, task.ID, "it says why it waits", saysWhy)
+	d.Close()
+	d = open(t, s, dir)
+	start(t, d, task)
+	t.Cleanup(func() { _ = os.Remove(broken) }) // before it is removed
+	seen(t, d, task.ID, "it says why it waits", saysWhy)
+	if err := os.Remove(broken); err != nil {
+		t.Fatal(err)
+	}
+	until(t, time.Minute, "its job is found", func() bool { return jobOf(d, task.ID) != "" }, func() string { return "without a job" })
+	command(t, s, "scontrol", "release", jobOf(d, task.ID))
+	if o := ended(t, d, task.ID); o.Result.Class != trainyard.ClassOK || logOf(t, d, task.ID) != "ran\n" {
+		t.Errorf("result is %+v", *o.Result)
+	}
+	if n := called(t, s, "sbatch"); n != 1 {
+		t.Errorf("sbatch was called %d times", n)
+	}
+}
+
+// A job that runs says its number itself: it is stopped, and seen to end, though Slurm's queue cannot be read.
+func TestJobThatRunsIsFoundWithoutTheQueue(t *testing.T) {
+	s, broken := withoutQueue(t, `sbatch "$@" >/dev/null; kill -KILL $$`)
+	d := open(t, s, t.TempDir())
+	short, long := makeTask(t, "ends", "exit 4", 1), makeTask(t, "stopped", "sleep 600", 1)
+	start(t, d, short)
+	start(t, d, long)
+	t.Cleanup(func() { _ = os.Remove(broken) }) // before they are removed
+	state := func(id trainyard.TaskID) (o trainyard.Observation) {
+		all, _ := d.Observe(t.Context()) // there is no list while Slurm would have to be asked of others
+		for _, one := range all {
+			if one.ID == id {
+				o = one
+			}
+		}
+		return o
+	}
+	until(t, time.Minute, "its job is known", func() bool { return jobOf(d, long.ID) != "" }, func() string { return fmt.Sprintf("%+v", state(long.ID)) })
+	if err := d.Stop(t.Context(), long.ID, time.Minute); err != nil { // it says so itself when it has time to
+		t.Fatal(err)
+	}
+	for task, want := range map[*trainyard.Task]trainyard.Class{&short: trainyard.ClassUser, &long: trainyard.ClassCanceled} {
+		until(t, 2*time.Minute, "it has ended", func() bool { return state(task.ID).Result != nil }, func() string { return fmt.Sprintf("%+v", state(task.ID)) })
+		if got := state(task.ID).Result; got.Class != want {
+			t.Errorf("result is %+v", *got)
+		}
+	}
+	if n := called(t, s, "sbatch"); n != 2 {
+		t.Errorf("sbatch was called %d times", n)
+	}
+}
+
+const dayOff = "a plugin of this site's has its day off"
+
+// withoutQueue is a Slurm whose squeue does not work as long as there is a file, and whose sbatch is a script.
+func withoutQueue(t *testing.T, sbatch string) (s slurm.Settings, broken string) {
+	t.Helper()
+	s = lab(t)
 	path, err := exec.LookPath("sbatch")
 	if err != nil {
 		t.Fatal(err)
 	}
 	real := "PATH=" + filepath.Dir(path) + ":$PATH\n"
-	const words = "squeue: a plugin of this site's has its day off"
 	s.Commands = wrapped(t, map[string]string{
-		"sbatch": real + `echo x >>"$0.calls"; sbatch "$@" >/dev/null; kill -KILL $$`,
-		"squeue": real + `[ -e "$0.works" ] || { echo "` + words + `" >&2; exit 1; }; exec squeue "$@"`,
+		"sbatch": real + `echo x >>"$0.calls"` + "\n" + sbatch,
+		"squeue": real + `[ ! -e "$0.broken" ] || { echo "squeue: error: ` + dayOff + `" >&2; exit 1; }; exec squeue "$@"`,
 	})
-	works := filepath.Join(s.Commands, "squeue.works")
-	if err := os.WriteFile(works, nil, 0o600); err != nil {
+	broken = filepath.Join(s.Commands, "squeue.broken")
+	if err := os.WriteFile(broken, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	d := open(t, s, t.TempDir())
-	if err := os.Remove(works); err != nil {
+	return s, broken
+}
+
+// called is how often a script of wrapped's was.
+func called(t *testing.T, s slurm.Settings, name string) int {
+	t.Helper()
+	calls, err := os.ReadFile(filepath.Join(s.Commands, name+".calls"))
+	if err != nil {
 		t.Fatal(err)
 	}
-	task := makeTask(t, "sought", "echo ran", 1)
-	start(t, d, task)
-	waits := func() string {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		return d.tasks[task.ID.Dir()].waits
-	}
-	until(t, time.Minute, "it says why it waits", func() bool { return strings.Contains(waits(), words) }, waits)
-	if err := os.WriteFile(works, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if o := ended(t, d, task.ID); o.Result.Class != trainyard.ClassOK || logOf(t, d, task.ID) != "ran\n" {
-		t.Errorf("result is %+v", *o.Result)
-	}
-	if calls, _ := os.ReadFile(filepath.Join(s.Commands, "sbatch.calls")); string(calls) != "x\n" {
-		t.Errorf("sbatch was called %d times", strings.Count(string(calls), "x"))
-	}
+	return strings.Count(string(calls), "x")
 }
 
 // wrapped is a folder of Slurm's commands, some of which are scripts, as sites have them.

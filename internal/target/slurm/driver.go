@@ -28,12 +28,13 @@ type Driver struct {
 	suffix  string // of the names of all our jobs, and of no others
 	program string // as the nodes see it
 
-	life    context.Context // until Close
-	end     context.CancelFunc
-	work    sync.WaitGroup
-	submits chan struct{} // holds a value for each sbatch that runs
-	changed chan struct{}
-	kick    chan struct{} // there is something to watch
+	life     context.Context // until Close
+	end      context.CancelFunc
+	work     sync.WaitGroup
+	submits  chan struct{} // holds a value for each sbatch that runs
+	searches chan struct{} // holds a value for each search for a job by its name
+	changed  chan struct{}
+	kick     chan struct{} // there is something to watch
 
 	looking sync.Mutex // held by the one who ends tasks
 
@@ -120,7 +121,7 @@ func (t *task) observe() trainyard.Observation {
 func (t *task) progress() string {
 	switch {
 	case t.waits != "":
-		return "Slurm did not take the job yet, which is tried again: " + t.waits
+		return "Slurm has not said yet that it has the job, and is tried again: " + t.waits
 	case t.seen.State == "":
 		return fmt.Sprintf("Slurm: job %s is in the queue", t.job)
 	case t.seen.State == slurm.Pending:

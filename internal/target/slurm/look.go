@@ -282,6 +282,9 @@ func (d *Driver) sighted(t *task, path, part string, rank int) (bool, error) {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		t.running = info.ModTime()
+		if t.job == "" {
+			poke(t.nudge) // the sign has its job's number
+		}
 		return true, nil
 	}
 	data, err := slurm.Read(d.client, path)

@@ -90,7 +90,7 @@ func (c *Config) open(ctx context.Context, env target.Env, step func(string)) (*
 		settings: c.Settings, env: env, client: c.Client(dir), lock: lock, step: step,
 		life: life, end: end,
 		tasks:   map[string]*task{},
-		submits: make(chan struct{}, maxSubmits),
+		submits: make(chan struct{}, maxSubmits), searches: make(chan struct{}, maxSearches),
 		changed: make(chan struct{}, 1),
 		kick:    make(chan struct{}, 1),
 	}

@@ -15,6 +15,9 @@ import (
 // maxSubmits is how many sbatch may run at once: enough to keep a controller busy, few enough not to flood it.
 const maxSubmits = 8
 
+// maxSearches is how many may be looked for at once, so that a queue that is read slowly keeps no one from being submitted.
+const maxSearches = 2
+
 // timeSlack is added to a task's own time limit for Slurm's: bringing code and data and storing results happen in the job, too.
 const timeSlack = 30 * time.Minute
 
@@ -43,7 +46,7 @@ func (d *Driver) Start(ctx context.Context, task trainyard.Task) error {
 	switch {
 	case err == nil:
 	case undecided(err) && d.life.Err() == nil && ctx.Err() == nil:
-		d.env.Log.Warn("Slurm does not take a task", "task", t.id, "err", err)
+		d.env.Log.Warn("Slurm has not said that it has a task", "task", t.id, "err", err)
 		d.mu.Lock()
 		t.began, t.waits = true, err.Error()
 		d.mu.Unlock()
@@ -101,27 +104,11 @@ func (d *Driver) holdsMemory() bool {
 
 // submit gives the task to Slurm and writes down the number of its job. search is for a task that may have been given before.
 func (d *Driver) submit(ctx context.Context, t *task, search bool) error {
-	select {
-	case d.submits <- struct{}{}:
-		defer func() { <-d.submits }()
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-d.life.Done():
-		return errClosed
-	}
 	job := ""
 	if search {
-		jobs, err := d.client.Queue(d.life, t.rec.Mark)
-		if err != nil {
-			return fmt.Errorf("%w: %w", errNotLookedFor, err)
-		}
-		for _, j := range jobs {
-			if j.Name == t.rec.Mark {
-				job = j.ID
-			}
-		}
-		if job == "" {
-			job = d.claim(t)
+		var err error
+		if job, err = d.search(ctx, t); err != nil {
+			return err
 		}
 		d.mu.Lock()
 		stopped := t.stop != nil
@@ -131,8 +118,13 @@ func (d *Driver) submit(ctx context.Context, t *task, search bool) error {
 		}
 	}
 	if job == "" {
-		var err error
-		if job, err = d.client.Submit(d.life, d.batch(t)); err != nil { // not ctx: half a submission helps nobody
+		done, err := d.turn(ctx, d.submits)
+		if err != nil {
+			return err
+		}
+		job, err = d.client.Submit(d.life, d.batch(t)) // not ctx: half a submission helps nobody
+		done()
+		if err != nil {
 			return err
 		}
 	}
@@ -150,9 +142,46 @@ func (d *Driver) submit(ctx context.Context, t *task, search bool) error {
 	return nil
 }
 
+// search finds the number of a task's job: the one that has begun has said so itself, one that waits is in Slurm's queue. "" is for none.
+func (d *Driver) search(ctx context.Context, t *task) (job string, err error) {
+	if job = d.claim(t); job != "" {
+		return job, nil
+	}
+	done, err := d.turn(ctx, d.searches)
+	if err != nil {
+		return "", err
+	}
+	defer done()
+	jobs, err := d.client.Queue(d.life, t.rec.Mark)
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", errNotLookedFor, err)
+	}
+	for _, j := range jobs {
+		if j.Name == t.rec.Mark {
+			job = j.ID
+		}
+	}
+	if job == "" {
+		job = d.claim(t) // it may have begun and be forgotten since
+	}
+	return job, nil
+}
+
+// turn waits for room among what slots counts. done gives it back.
+func (d *Driver) turn(ctx context.Context, slots chan struct{}) (done func(), err error) {
+	select {
+	case slots <- struct{}{}:
+		return func() { <-slots }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-d.life.Done():
+		return nil, errClosed
+	}
+}
+
 var (
 	errStopped      = errors.New("stopped before Slurm took it")
-	errNotLookedFor = errors.New("whether it has it could not be asked")
+	errNotLookedFor = errors.New("its queue cannot be read")
 )
 
 // undecided says whether err leaves open if Slurm takes the task, or has taken it: only a refusal of sbatch's is an end of it.
@@ -198,9 +227,14 @@ func (d *Driver) submitLater(t *task) {
 		case errors.Is(err, errStopped):
 			d.conclude(t, &ending{Ended: time.Now(), Result: trainyard.Result{Class: trainyard.ClassCanceled, ExitCode: -1, Message: err.Error()}})
 		case undecided(err) || d.life.Err() != nil:
+			why := err.Error()
 			d.mu.Lock()
-			t.waits = err.Error()
+			news := t.waits != why
+			t.waits = why
 			d.mu.Unlock()
+			if news && d.life.Err() == nil {
+				d.env.Log.Warn("Slurm has not said that it has a task", "task", t.id, "err", err)
+			}
 		default:
 			d.conclude(t, &ending{Ended: time.Now(), Result: trainyard.Result{Class: trainyard.ClassStart, ExitCode: -1, Message: err.Error()}})
 		}

@@ -154,7 +154,7 @@ func (d *Driver) Remove(ctx context.Context, id trainyard.TaskID) error {
 		return err
 	}
 	d.mu.Lock()
-	over := t.ending != nil || t.rec.Mark == ""
+	over := t.ending != nil && t.job != "" || t.rec.Mark == "" // an end without a number may be one of a job that came later
 	d.mu.Unlock()
 	if !over {
 		err = d.finish(ctx, t)
