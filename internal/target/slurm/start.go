@@ -110,19 +110,13 @@ func (d *Driver) submit(ctx context.Context, t *task, search bool) error {
 		if job, err = d.search(ctx, t); err != nil {
 			return err
 		}
-		d.mu.Lock()
-		stopped := t.stop != nil
-		d.mu.Unlock()
-		if job == "" && stopped {
-			return errStopped
-		}
 	}
 	if job == "" {
 		done, err := d.turn(ctx, d.submits)
 		if err != nil {
 			return err
 		}
-		job, err = d.client.Submit(d.life, d.batch(t)) // not ctx: half a submission helps nobody
+		job, err = d.hand(t, search)
 		done()
 		if err != nil {
 			return err
@@ -140,6 +134,22 @@ func (d *Driver) submit(ctx context.Context, t *task, search bool) error {
 		d.tend(t)
 	}
 	return nil
+}
+
+// hand runs sbatch. A task that was searched for may have begun, or been stopped, while that waited for its turn.
+func (d *Driver) hand(t *task, searched bool) (job string, err error) {
+	if searched {
+		if job = d.claim(t); job != "" {
+			return job, nil
+		}
+		d.mu.Lock()
+		stopped := t.stop != nil
+		d.mu.Unlock()
+		if stopped {
+			return "", errStopped
+		}
+	}
+	return d.client.Submit(d.life, d.batch(t)) // not Start's context: half a submission helps nobody
 }
 
 // search finds the number of a task's job: the one that has begun has said so itself, one that waits is in Slurm's queue. "" is for none.
@@ -160,9 +170,6 @@ func (d *Driver) search(ctx context.Context, t *task) (job string, err error) {
 		if j.Name == t.rec.Mark {
 			job = j.ID
 		}
-	}
-	if job == "" {
-		job = d.claim(t) // it may have begun and be forgotten since
 	}
 	return job, nil
 }
