@@ -50,7 +50,7 @@ func (v *service) Submit(ctx context.Context, b Batch) (string, error) {
 		return "", err
 	}
 	if out.ID <= 0 {
-		return "", v.failed(errAway, "its answer has no number of a job")
+		return "", v.failed(nil, "its answer has no number of a job")
 	}
 	return strconv.FormatInt(out.ID, 10), nil
 }

@@ -71,7 +71,7 @@ type task struct {
 	stop    *stopRecord
 	ending  *ending
 	tended  bool          // somebody sees to its stop
-	nudge   chan struct{} // cap 1: stop has changed
+	nudge   chan struct{} // cap 1: stop has changed, or a sign has come that has the number of a job
 	done    chan struct{} // closed when ending is set
 }
 

@@ -14,8 +14,8 @@
 //	signs/<TaskID.Dir()>.b          made by the batch script before all else: the number of the job that runs the task
 //	                     .0, .1, …  the ends of the ranks, as the program tells them
 //
-// Exactly once: a folder without a number may be that of an agent that died around sbatch. Whoever comes after looks for the name in the
-// queue, and submits only if it is not there. Should two jobs be made all the same, only the first of them can make the sign: the second leaves at once.
+// Exactly once: a folder without a number may be that of an agent that died around sbatch. Whoever comes after reads the
+// sign, then looks for the name in the queue, and submits only if neither tells of a job. Should two jobs be made all the same, only the first of them can make the sign: the second leaves at once.
 // A Slurm that dies before it has written down what it did may start one job twice: then the program's second start waits for the first's end.
 package slurm
 

@@ -212,7 +212,7 @@ func (d *Driver) submitLater(t *task) {
 			return
 		case <-t.done:
 			return
-		case <-t.nudge: // it is to stop; that is seen below
+		case <-t.nudge: // it is to stop, or has begun; that is seen below
 		case <-time.After(pause):
 		}
 		t.op.Lock()
