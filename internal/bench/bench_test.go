@@ -105,3 +105,36 @@ func TestOneEnginesRowsTakeThePlaceOfItsOwn(t *testing.T) {
 		}
 	}
 }
+
+func TestWhatIsMeasuredBeginsAtEveryTimeOfTheClock(t *testing.T) {
+	e := engine{rest: 500 * time.Millisecond, spread: time.Second}
+	const rounds, parts = 100, 10
+	var begun [parts]int
+	now := time.Unix(1000, 123456789)
+	for round := range rounds {
+		var first time.Duration // of the clock
+		for side := range 3 {
+			p := e.pause(round, now)
+			if p < e.rest || p > e.rest+e.spread {
+				t.Errorf("round %d: a rest of %s", round, p)
+			}
+			now = now.Add(p)
+			at := time.Duration(now.Nanosecond())
+			if side == 0 {
+				first = at
+				begun[at*parts/time.Second]++
+			} else if at != first {
+				t.Errorf("round %d: one side begins at %s of the clock, another at %s", round, first, at)
+			}
+			now = now.Add(time.Duration(round*100+side*37) * time.Millisecond) // what it did
+		}
+	}
+	for part, n := range begun {
+		if n < rounds/parts/2 || n > rounds/parts*2 {
+			t.Errorf("%d of %d rounds begin in part %d of %d of the clock", n, rounds, part, parts)
+		}
+	}
+	if p := (&engine{rest: time.Second}).pause(3, now); p != time.Second {
+		t.Errorf("without a clock the rest is %s", p)
+	}
+}

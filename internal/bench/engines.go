@@ -27,7 +27,7 @@ type engine struct {
 	starts, jobs, rounds int           // processes whose start is timed, or 0; jobs at once, and how often: more often where rounds differ more
 	work                 string        // of each of the jobs at once
 	rest                 time.Duration // after each, at least, for what is cleared away to be gone
-	spread               time.Duration // what a rest may be longer by, every part of it as often as any other; the period of an engine that goes by a clock
+	spread               time.Duration // what a rest may be longer by, so that all sides begin at the same times of it; the period of an engine that goes by a clock
 	open                 func(ctx context.Context, binary string) (*contest, error)
 }
 
@@ -227,9 +227,13 @@ func (e *engine) measure(ctx context.Context, binary string) ([]pair, error) {
 func (e *engine) inTurn(ctx context.Context, sides []side, what string, n int, do func(s side, name string) (time.Duration, error)) ([][]cost, error) {
 	costs := make([][]cost, len(sides))
 	for round := range n {
-		for i := range sides {
+		for turn := range sides {
+			i, next := turn, round
 			if round%2 == 1 {
-				i = len(sides) - 1 - i
+				i = len(sides) - 1 - turn
+			}
+			if turn == len(sides)-1 {
+				next++
 			}
 			at := (i + round/2) % len(sides)
 			before, err := allProcessors()
@@ -243,7 +247,7 @@ func (e *engine) inTurn(ctx context.Context, sides []side, what string, n int, d
 			select {
 			case <-ctx.Done():
 				return nil, ctx.Err()
-			case <-time.After(e.pause(round)):
+			case <-time.After(e.pause(next, time.Now())):
 			}
 			after, err := allProcessors()
 			if err != nil {
@@ -257,11 +261,17 @@ func (e *engine) inTurn(ctx context.Context, sides []side, what string, n int, d
 	return costs, nil
 }
 
-// pause is the rest after what each side did in a round. The rounds' are spread evenly, as the multiples of the golden ratio are, so that no side
-// has the engine's clock for it: the begin of what is next would else be in step with the end of what was before, and that with the clock.
-func (e *engine) pause(round int) time.Duration {
+// pause is the rest before what a side is to do in a round: at least e.rest, and until the engine's clock, which goes round once in e.spread, shows
+// the time at which all of that round is to begin. Every side so begins at the same times of that clock, and the rounds' are spread evenly over it, as
+// the multiples of the golden ratio are.
+func (e *engine) pause(round int, now time.Time) time.Duration {
+	if e.spread <= 0 {
+		return e.rest
+	}
 	_, part := math.Modf(float64(round) * math.Phi)
-	return e.rest + time.Duration(part*float64(e.spread))
+	begin := time.Duration(part * float64(e.spread))
+	soonest := time.Duration(now.Add(e.rest).UnixNano() % int64(e.spread))
+	return e.rest + (begin-soonest+e.spread)%e.spread
 }
 
 // cost is what work took, and what this computer's processors did from its begin until what it left had been cleared away.

@@ -319,6 +319,7 @@ func missing(err error) error {
 func (d *Driver) watch() {
 	var last, changed time.Time // by the folder's clock, and when that was seen
 	pace := peek
+	var took looks
 	for {
 		tick := time.NewTimer(pace)
 		if !d.live() {
@@ -334,7 +335,8 @@ func (d *Driver) watch() {
 		tick.Stop()
 		began := time.Now()
 		info, err := d.client.Stat(filepath.Join(d.base, signsFolder))
-		pace = max(peek, share*time.Since(began))
+		took.add(time.Since(began))
+		pace = max(peek, share*took.shortest())
 		if err != nil || info.ModTime().Equal(last) && time.Since(changed) > 2*time.Second { // a clock may be coarse
 			continue
 		}
@@ -347,6 +349,27 @@ func (d *Driver) watch() {
 			d.signal()
 		}
 	}
+}
+
+// looks is how long the last few looks took.
+type looks struct {
+	last [4]time.Duration // in a ring; 0: none yet
+	next int
+}
+
+func (l *looks) add(d time.Duration) {
+	l.last[l.next] = max(d, 1)
+	l.next = (l.next + 1) % len(l.last)
+}
+
+// shortest is the least of them: of a folder that is far away all are long, and one here that had to wait for a processor is not.
+func (l *looks) shortest() (least time.Duration) {
+	for _, d := range l.last {
+		if d > 0 && (least == 0 || d < least) {
+			least = d
+		}
+	}
+	return least
 }
 
 // live says whether any task has not ended.

@@ -98,3 +98,19 @@ func TestPaceOfQuestions(t *testing.T) {
 		}
 	}
 }
+
+func TestLooksThatWaitedDoNotCount(t *testing.T) {
+	var l looks
+	if l.shortest() != 0 {
+		t.Errorf("before any look: %s", l.shortest())
+	}
+	for _, c := range []struct{ took, want time.Duration }{
+		{80, 80},                 // the first is all that is known
+		{2, 2}, {90, 2}, {70, 2}, // some waited
+		{60, 2}, {50, 50}, // four that did: it is slow now
+	} {
+		if l.add(c.took * time.Millisecond); l.shortest() != c.want*time.Millisecond {
+			t.Errorf("after a look of %d ms: %s, want %d ms", c.took, l.shortest(), c.want)
+		}
+	}
+}

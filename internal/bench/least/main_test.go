@@ -1,0 +1,59 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/trainyard/trainyard"
+)
+
+func TestATaskLeavesItsEndWhereTrainyardReadsIt(t *testing.T) {
+	dir := t.TempDir()
+	file, result, proof := filepath.Join(dir, "task.json"), filepath.Join(dir, "end"), filepath.Join(dir, "proof")
+	write := func(command string) {
+		data, err := json.Marshal(trainyard.Task{Command: command})
+		if err == nil {
+			err = os.WriteFile(file, data, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("sleep 0.05; : >" + proof)
+	if err := run([]string{"task", "--file", file, "--result", result}); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(result)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var end trainyard.TaskEnd
+	if err := json.Unmarshal(data, &end); err != nil || end.Result != (trainyard.Result{Class: trainyard.ClassOK}) {
+		t.Errorf("%s is %+v (%v)", data, end, err)
+	}
+	if took := end.Ended.Sub(end.Started); took < 50*time.Millisecond {
+		t.Errorf("a command that sleeps for 50 ms took %s", took)
+	}
+	if _, err := os.Stat(proof); err != nil {
+		t.Error(err)
+	}
+
+	write("exit 3")
+	if err := run([]string{"task", "--file", file, "--result", result + "2"}); err == nil {
+		t.Error("a command that failed went well")
+	}
+	if _, err := os.Stat(result + "2"); err == nil {
+		t.Error("a command that failed left word of a good end")
+	}
+}
+
+func TestWithNoneOfItsWaysItSaysThem(t *testing.T) {
+	for _, args := range [][]string{nil, {"true"}, {"task", "--file", "f"}, {"task", "--result", "r", "--file", "f"}} {
+		if err := run(args); err == nil {
+			t.Errorf("%q went well", args)
+		}
+	}
+}
