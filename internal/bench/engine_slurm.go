@@ -23,9 +23,9 @@ const pilots = 4
 const (
 	startLimit = "how soon Slurm looks for jobs to start; then the start of Trainyard's program for tasks on the node, which stages the job"
 	freeLimit  = "how soon Slurm sees that a CPU is free"
-	rateLimit  = "the processors, and where CPUs are fewer than jobs how soon Slurm sees that one is free. As profiled on two, full of jobs that do nothing, Slurm takes some 48 ms of them a job and Trainyard some 25 more: 13 for the program for tasks on the node (9 MB, no agent), half of which are the file system's for its folders and files and 2 its page faults; 6 at the server, two commits and a few files; 3 for the job's two shells; the rest Slurm's own, which has more to start"
-	leastLimit = "the processors. Nothing of Trainyard is in it: a Go program that starts the job's two shells and leaves a file is all that is added to Slurm's own, and no program for tasks is less; the server comes on top"
-	floorLimit = "the processors. No program for tasks is less than this one, so it is the least that Trainyard could be with one: the server's commits and files, what it asks Slurm, one sbatch a job, and its batch script"
+	rateLimit  = "the processors, and where CPUs are fewer than jobs how soon Slurm sees that one is free. As profiled on two of a computer half as quick, full of jobs that do nothing, Slurm takes some 48 ms of them a job and Trainyard some 25 more: 13 for the program for tasks on the node (9 MB, no agent), half of which are the file system's for its folders and files and 2 its page faults; 6 at the server, two commits and a few files; 3 for the job's two shells; the rest Slurm's own, which has more to start"
+	leastLimit = "the processors. Nothing of Trainyard is in it: a Go program that starts the job's two shells and leaves a file is all that is added to Slurm's own; the server comes on top"
+	floorLimit = "the processors, and how soon the end is seen. It is about what Trainyard would be with a program for tasks that does nothing, and the server as it is: its commits and files, what it asks Slurm, one sbatch a job, and its batch script"
 )
 
 // openAttached has Slurm attached, and all of it for jobs.

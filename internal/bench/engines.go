@@ -27,7 +27,7 @@ type engine struct {
 	starts, jobs, rounds int           // processes whose start is timed, or 0; jobs at once, and how often: more often where rounds differ more
 	work                 string        // of each of the jobs at once
 	rest                 time.Duration // after each, at least, for what is cleared away to be gone
-	spread               time.Duration // what a rest may be longer by, so that all sides begin at the same times of it; the period of an engine that goes by a clock
+	spread               time.Duration // what a rest may be longer by, so that all sides begin at the same times of this computer's clock; about the period of an engine that goes by one
 	open                 func(ctx context.Context, binary string) (*contest, error)
 }
 
@@ -261,9 +261,9 @@ func (e *engine) inTurn(ctx context.Context, sides []side, what string, n int, d
 	return costs, nil
 }
 
-// pause is the rest before what a side is to do in a round: at least e.rest, and until the engine's clock, which goes round once in e.spread, shows
-// the time at which all of that round is to begin. Every side so begins at the same times of that clock, and the rounds' are spread evenly over it, as
-// the multiples of the golden ratio are.
+// pause is the rest before what a side is to do in a round: at least e.rest, and until a clock of this computer's, which goes round once in e.spread,
+// shows the time at which all of that round is to begin; the rounds' are spread evenly over it, as the multiples of the golden ratio are. An engine's own
+// clock is not quite in step with it: slurmctld's second is a little longer, and longer yet when it has much to do.
 func (e *engine) pause(round int, now time.Time) time.Duration {
 	if e.spread <= 0 {
 		return e.rest

@@ -1,4 +1,4 @@
-// Command least is the least that a program for tasks can be: it runs a command with bash, behind the shell that keeps its exit code, and
+// Command least does about the least that a program for tasks can do: it runs a command with bash, behind the shell that keeps its exit code, and
 // leaves a file when that has ended well. Slurm by itself is measured with it in its jobs, to tell what any such program adds; and Trainyard with
 // it in the place of its own, to tell what its server adds.
 package main
@@ -33,7 +33,7 @@ func run(args []string) error {
 	return fmt.Errorf("cannot be started so\n%s", usage)
 }
 
-// task runs what a file of Trainyard's asks for, and leaves word of its end as Trainyard's own program does, of one that went well. Of another it
+// task runs what a file of Trainyard's asks for, and leaves word of its end where Trainyard's own program does, of one that went well. Of another it
 // leaves none.
 func task(file, result string) error {
 	data, err := os.ReadFile(file)

@@ -335,8 +335,12 @@ func (d *Driver) watch() {
 		tick.Stop()
 		began := time.Now()
 		info, err := d.client.Stat(filepath.Join(d.base, signsFolder))
-		took.add(time.Since(began))
-		pace = max(peek, share*took.shortest())
+		length := time.Since(began)
+		if err == nil {
+			took.add(length)
+			length = took.shortest()
+		}
+		pace = max(peek, share*length)
 		if err != nil || info.ModTime().Equal(last) && time.Since(changed) > 2*time.Second { // a clock may be coarse
 			continue
 		}
@@ -351,7 +355,7 @@ func (d *Driver) watch() {
 	}
 }
 
-// looks is how long the last few looks took.
+// looks is how long the last few looks took that found the folder.
 type looks struct {
 	last [4]time.Duration // in a ring; 0: none yet
 	next int
@@ -362,7 +366,7 @@ func (l *looks) add(d time.Duration) {
 	l.next = (l.next + 1) % len(l.last)
 }
 
-// shortest is the least of them: of a folder that is far away all are long, and one here that had to wait for a processor is not.
+// shortest is the least of them: of a folder that is far away all are long; one that had to wait for a processor has quick ones beside it.
 func (l *looks) shortest() (least time.Duration) {
 	for _, d := range l.last {
 		if d > 0 && (least == 0 || d < least) {
