@@ -4,8 +4,8 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
-	"time"
 
 	"github.com/trainyard/trainyard"
 )
@@ -22,7 +22,7 @@ func TestATaskLeavesItsEndWhereTrainyardReadsIt(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write("sleep 0.05; : >" + proof)
+	write(": >" + proof)
 	if err := run([]string{"task", "--file", file, "--result", result}); err != nil {
 		t.Fatal(err)
 	}
@@ -34,8 +34,8 @@ func TestATaskLeavesItsEndWhereTrainyardReadsIt(t *testing.T) {
 	if err := json.Unmarshal(data, &end); err != nil || end.Result != (trainyard.Result{Class: trainyard.ClassOK}) {
 		t.Errorf("%s is %+v (%v)", data, end, err)
 	}
-	if took := end.Ended.Sub(end.Started); took < 50*time.Millisecond {
-		t.Errorf("a command that sleeps for 50 ms took %s", took)
+	if end.Started.IsZero() || end.Ended.IsZero() {
+		t.Errorf("%s has not both times", data)
 	}
 	if _, err := os.Stat(proof); err != nil {
 		t.Error(err)
@@ -52,8 +52,8 @@ func TestATaskLeavesItsEndWhereTrainyardReadsIt(t *testing.T) {
 
 func TestWithNoneOfItsWaysItSaysThem(t *testing.T) {
 	for _, args := range [][]string{nil, {"true"}, {"task", "--file", "f"}, {"task", "--result", "r", "--file", "f"}} {
-		if err := run(args); err == nil {
-			t.Errorf("%q went well", args)
+		if err := run(args); err == nil || !strings.Contains(err.Error(), usage) {
+			t.Errorf("%q: %v", args, err)
 		}
 	}
 }
