@@ -107,7 +107,7 @@ func TestOneEnginesRowsTakeThePlaceOfItsOwn(t *testing.T) {
 }
 
 func TestWhatIsMeasuredBeginsAtEveryTimeOfTheClock(t *testing.T) {
-	e := engine{rest: 500 * time.Millisecond, spread: time.Second}
+	e := engine{spread: time.Second}
 	const rounds, parts = 100, 10
 	var begun [parts]int
 	now := time.Unix(1000, 123456789)
@@ -115,8 +115,8 @@ func TestWhatIsMeasuredBeginsAtEveryTimeOfTheClock(t *testing.T) {
 		var first time.Duration // of the clock
 		for side := range 3 {
 			p := e.pause(round, now)
-			if p < e.rest || p > e.rest+e.spread {
-				t.Errorf("round %d: a rest of %s", round, p)
+			if p < 0 || p > e.spread {
+				t.Errorf("round %d: a pause of %s", round, p)
 			}
 			now = now.Add(p)
 			at := time.Duration(now.Nanosecond())
@@ -134,7 +134,7 @@ func TestWhatIsMeasuredBeginsAtEveryTimeOfTheClock(t *testing.T) {
 			t.Errorf("%d of %d rounds begin in part %d of %d of the clock", n, rounds, part, parts)
 		}
 	}
-	if p := (&engine{rest: time.Second}).pause(3, now); p != time.Second {
-		t.Errorf("without a clock the rest is %s", p)
+	if p := (&engine{}).pause(3, now); p != 0 {
+		t.Errorf("without a clock the pause is %s", p)
 	}
 }

@@ -134,7 +134,7 @@ func (b sbatch) start(ctx context.Context, name string) (time.Duration, error) {
 	if err := b.submit(ctx, name, sayTime+"; : >"+b.file(name)); err != nil {
 		return 0, err
 	}
-	if err := until(ctx, func() bool { _, err := os.Stat(b.file(name)); return err == nil }); err != nil {
+	if err := until(ctx, lookEvery, func() bool { _, err := os.Stat(b.file(name)); return err == nil }); err != nil {
 		return 0, err
 	}
 	text, err := os.ReadFile(b.file(name) + ".log")
@@ -157,22 +157,29 @@ func (b sbatch) many(ctx context.Context, name, work string, n int) (time.Durati
 	if err != nil {
 		return 0, err
 	}
+	var last time.Time
 	for i := n - 1; i >= 0; i-- {
-		err := until(ctx, func() bool { _, err := os.Stat(b.file(fmt.Sprintf("%s-%d", name, i))); return err == nil })
-		if err != nil {
+		seen := func() bool {
+			made, err := os.Stat(b.file(fmt.Sprintf("%s-%d", name, i)))
+			if err == nil && made.ModTime().After(last) {
+				last = made.ModTime()
+			}
+			return err == nil
+		}
+		if err := until(ctx, lookSeldom, seen); err != nil {
 			return 0, err
 		}
 	}
-	return time.Since(at), nil
+	return last.Sub(at), nil
 }
 
 // until looks until something is so.
-func until(ctx context.Context, so func() bool) error {
+func until(ctx context.Context, every time.Duration, so func() bool) error {
 	for !so() {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(lookEvery):
+		case <-time.After(every):
 		}
 	}
 	return nil

@@ -26,8 +26,8 @@ type engine struct {
 
 	starts, jobs, rounds int           // processes whose start is timed, or 0; jobs at once, and how often: more often where rounds differ more
 	work                 string        // of each of the jobs at once
-	rest                 time.Duration // after each, at least, for what is cleared away to be gone
-	spread               time.Duration // what a rest may be longer by, so that all sides begin at the same times of this computer's clock; about the period of an engine that goes by one
+	rest                 time.Duration // after each, for what is cleared away to be gone
+	spread               time.Duration // how long is waited besides at most, so that all sides begin at the same times of this computer's clock; about the period of an engine that goes by one
 	open                 func(ctx context.Context, binary string) (*contest, error)
 }
 
@@ -87,7 +87,7 @@ type entrant struct {
 // that none slows another down. Engines that are not there are told by name. only, if not empty, is the one to measure.
 func beside(ctx context.Context, binary, folder, only string) (rows []pair, leftOut []string, failed error) {
 	for _, e := range engines() {
-		if only != "" && only != onlyEngines && !strings.EqualFold(only, e.dir) {
+		if only != "" && only != onlyEngines && !strings.EqualFold(only, e.dir) && !strings.EqualFold(only, e.name) {
 			continue
 		}
 		down, err := e.up(ctx, folder)
@@ -226,6 +226,9 @@ func (e *engine) measure(ctx context.Context, binary string) ([]pair, error) {
 // warming up, and does not count.
 func (e *engine) inTurn(ctx context.Context, sides []side, what string, n int, do func(s side, name string) (time.Duration, error)) ([][]cost, error) {
 	costs := make([][]cost, len(sides))
+	if err := wait(ctx, e.pause(0, time.Now())); err != nil {
+		return nil, err
+	}
 	for round := range n {
 		for turn := range sides {
 			i, next := turn, round
@@ -244,13 +247,14 @@ func (e *engine) inTurn(ctx context.Context, sides []side, what string, n int, d
 			if err != nil {
 				return nil, fmt.Errorf("%s, side %d, round %d: %w", what, at, round, err)
 			}
-			select {
-			case <-ctx.Done():
-				return nil, ctx.Err()
-			case <-time.After(e.pause(next, time.Now())):
+			if err := wait(ctx, e.rest); err != nil {
+				return nil, err
 			}
 			after, err := allProcessors()
 			if err != nil {
+				return nil, err
+			}
+			if err := wait(ctx, e.pause(next, time.Now())); err != nil {
 				return nil, err
 			}
 			if round > 0 || what != "start" {
@@ -261,17 +265,26 @@ func (e *engine) inTurn(ctx context.Context, sides []side, what string, n int, d
 	return costs, nil
 }
 
-// pause is the rest before what a side is to do in a round: at least e.rest, and until a clock of this computer's, which goes round once in e.spread,
-// shows the time at which all of that round is to begin; the rounds' are spread evenly over it, as the multiples of the golden ratio are. An engine's own
+// pause is how long a side waits before what it is to do in a round: until a clock of this computer's, which goes round once in e.spread, shows the
+// time at which all of that round is to begin; the rounds' are spread evenly over it, as the multiples of the golden ratio are. An engine's own
 // clock is not quite in step with it: slurmctld's second is a little longer, and longer yet when it has much to do.
 func (e *engine) pause(round int, now time.Time) time.Duration {
 	if e.spread <= 0 {
-		return e.rest
+		return 0
 	}
 	_, part := math.Modf(float64(round) * math.Phi)
 	begin := time.Duration(part * float64(e.spread))
-	soonest := time.Duration(now.Add(e.rest).UnixNano() % int64(e.spread))
-	return e.rest + (begin-soonest+e.spread)%e.spread
+	soonest := time.Duration(now.UnixNano() % int64(e.spread))
+	return (begin - soonest + e.spread) % e.spread
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
 }
 
 // cost is what work took, and what this computer's processors did from its begin until what it left had been cleared away.

@@ -30,7 +30,7 @@ func main() {
 	jobs := flag.Int("jobs", 1000, "jobs of `true` in the throughput run")
 	starts := flag.Int("starts", 200, "jobs in the latency run")
 	folder := flag.String("engines", "", "folder of the scripts that start engines, such as test/engines (default: only engines that variables lead to)")
-	only := flag.String("only", "", "engines: measure beside the engines, and leave the rest of -out as it is; docker, slurm or kube: beside this one, and leave the others' rows; serving, or starts, gateway or idle of it: only that")
+	only := flag.String("only", "", "engines: measure beside the engines, and leave the rest of -out as it is; docker, slurm or kube, or one by its whole name such as \"Slurm with 16 CPUs in name\": beside this one, and leave the others' rows; serving, or starts, gateway or idle of it: only that")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Hour) // most of an hour, and an engine may have to be built first

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -119,8 +120,8 @@ func (o *ours) start(ctx context.Context, name string) (time.Duration, error) {
 const lookEvery = 20 * time.Millisecond
 
 // lookSeldom is the same for many jobs, which take seconds and the whole processor: each look takes a millisecond of it, that no engine's own
-// command needs.
-const lookSeldom = 3 * lookEvery
+// command needs. It is not in the figure when it was seen that they are over; each side has a record of when they were.
+const lookSeldom = 5 * lookEvery
 
 // lookRarely is the same for one whose own words say when it started.
 const lookRarely = 10 * lookEvery
@@ -134,10 +135,56 @@ func (o *ours) many(ctx context.Context, name, work string, n int) (time.Duratio
 	if err != nil {
 		return 0, err
 	}
-	for i := n - 1; i >= 0; i-- { // the last is the likeliest to be last
-		if err := o.finished(ctx, o.clients[0], fmt.Sprintf("%s-%d", name, i), lookSeldom); err != nil {
+	for range n { // at the worst each of them is waited for
+		last, err := o.ends(ctx, name, n)
+		if err != nil {
+			return 0, err
+		}
+		if last.waits == "" {
+			return last.at.Sub(at), nil
+		}
+		if err := o.finished(ctx, o.clients[0], last.waits, lookSeldom); err != nil {
 			return 0, err
 		}
 	}
-	return time.Since(at), nil
+	return 0, fmt.Errorf("the jobs %s-0 to %s-%d do not come to an end", name, name, n-1)
+}
+
+// ended is when the last of some jobs was over, as the server wrote it down; if waits is not "" that job is not over yet.
+type ended struct {
+	at    time.Time
+	waits string
+}
+
+// ends looks at the newest n jobs of the compute, which must be those of a name.
+func (o *ours) ends(ctx context.Context, name string, n int) (ended, error) {
+	var e ended
+	seen := 0
+	for item, err := range o.clients[0].List(ctx, url.Values{"compute": {o.compute}, "$top": {strconv.Itoa(n)}}, "jobs") {
+		if err != nil {
+			return e, err
+		}
+		j, err := client.ReadJobStatus(item)
+		if err != nil {
+			return e, err
+		}
+		if !strings.HasPrefix(j.Name, name+"-") {
+			return e, fmt.Errorf("job %s is among those of %s", j.Name, name)
+		}
+		switch seen++; {
+		case !j.Status.Terminal() && e.waits == "":
+			e.waits = j.Name // the newest is the likeliest to be last
+		case !j.Status.Terminal():
+		case j.Status != trainyard.JobCompleted:
+			return e, fmt.Errorf("job %s is %s: %s", j.Name, j.Status, j.Reason.Message)
+		default:
+			if end := j.Timeline[len(j.Timeline)-1].End; end.After(e.at) {
+				e.at = end
+			}
+		}
+		if seen == n {
+			return e, nil
+		}
+	}
+	return e, fmt.Errorf("of %d jobs %s there are %d", n, name, seen)
 }

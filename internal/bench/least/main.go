@@ -8,12 +8,14 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"time"
 )
 
 const usage = "usage: least COMMAND FILE\n       least task --file TASK --result FILE"
 
 func main() {
+	runtime.GOMAXPROCS(1) // as Trainyard's program does, until it has files to bring or to store
 	if err := run(os.Args[1:]); err != nil {
 		fmt.Fprintln(os.Stderr, "least:", err)
 		os.Exit(1)
