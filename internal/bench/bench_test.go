@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"os"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -99,9 +100,52 @@ func TestOneEnginesRowsTakeThePlaceOfItsOwn(t *testing.T) {
 	if err != nil || got != want {
 		t.Errorf("%v:\n%s", err, got)
 	}
+	crowd := row("Slurm, attached, 9 CPUs in name", 7)
+	crowd.crowded = true
+	page = besides([]pair{row("Slurm, attached", 2), row("Kubernetes", 4), crowd}, nil)
+	crowd.more = 8
+	got, err = renewed(page, []pair{row("Slurm, attached", 5), crowd})
+	if want := besides([]pair{row("Slurm, attached", 5), row("Kubernetes", 4), crowd}, nil); err != nil || got != want {
+		t.Errorf("%v:\n%s", err, got)
+	}
+	if asked, more, found := strings.Cut(got, "### Where jobs are more than processors"); !found || strings.Contains(asked, "9 CPUs in name") || strings.Contains(more, "| Kubernetes") {
+		t.Errorf("rows of crowded engines are not by themselves:\n%s", got)
+	}
+	if _, err := renewed(page, nil); err == nil {
+		t.Error("a page was renewed with nothing")
+	}
+	if _, err := renewed(page, []pair{row("Slurm, attached", 5), row("Slurm, pilot nodes", 6)}); err == nil || !strings.Contains(err.Error(), "Slurm, pilot nodes") {
+		t.Errorf("a row that the page has no place for was left out: %v", err)
+	}
+	if got, err := renewed(besides([]pair{row("Docker", 1), row(crowd.through, 7)}, []string{"Kubernetes: it is not there"}), []pair{crowd}); err != nil ||
+		got != besides([]pair{row("Docker", 1), crowd}, []string{"Kubernetes: it is not there"}) {
+		t.Errorf("a row of a crowded engine is not where it belongs (%v):\n%s", err, got)
+	}
 	for _, bad := range []string{strings.Replace(page, measuredToday(), "Measured on 2020-01-01.", 1), besides([]pair{row("Docker", 1)}, nil)} {
 		if _, err := renewed(bad, []pair{row("Slurm, attached", 5)}); err == nil || !strings.Contains(err.Error(), "-only engines") {
 			t.Errorf("rows went into a page where they do not belong: %v", err)
+		}
+	}
+}
+
+func TestEnginesAreAskedForByNameOrKind(t *testing.T) {
+	for only, want := range map[string]int{"": 6, onlyEngines: 6, "docker": 1, "Docker": 1, "slurm": 4, "SLURM": 4, "Slurm": 1, "Slurm with 16 CPUs in name": 1, "slrum": 0} {
+		n := 0
+		for _, e := range engines() {
+			if e.meant(only) {
+				n++
+			}
+		}
+		if n != want {
+			t.Errorf("-only %q means %d engines", only, n)
+		}
+	}
+}
+
+func TestEnginesWithMoreCPUsInNameAreCrowded(t *testing.T) {
+	for n, want := range map[int]bool{0: false, 1: false, runtime.NumCPU(): false, runtime.NumCPU() + 1: true, 1 << 20: true} {
+		if got := (&engine{named: n}).crowded(); got != want {
+			t.Errorf("with %d in name: %v", n, got)
 		}
 	}
 }

@@ -16,14 +16,23 @@ type sbatch struct {
 	program   string // many jobs run in this one: the path of internal/bench/least; "": in none
 }
 
-// pilots is how many pilot nodes there are: as many as test/engines/slurm has nodes.
+// pilots is how many pilot nodes there are where Slurm's nodes are crowded: as many as test/engines/slurm has nodes.
 const pilots = 4
+
+// pilotSize is that of a pilot node, and pilotCPUs what it has.
+const (
+	pilotSize = "Standard_F2s_v2"
+	pilotCPUs = 2
+)
+
+// attachedSlurm is the way through a Slurm that is attached.
+const attachedSlurm = "Slurm, attached"
 
 // What limits jobs that Slurm starts.
 const (
 	startLimit = "how soon Slurm looks for jobs to start; then the start of Trainyard's program for tasks on the node, which stages the job"
 	freeLimit  = "how soon Slurm sees that a CPU is free"
-	rateLimit  = "the processors, and where CPUs are fewer than jobs how soon Slurm sees that one is free. As profiled on two of a computer half as quick, full of jobs that do nothing, Slurm takes some 48 ms of them a job and Trainyard some 25 more: 13 for the program for tasks on the node (9 MB, no agent), half of which are the file system's for its folders and files and 2 its page faults; 6 at the server, two commits and a few files; 3 for the job's two shells; the rest Slurm's own, which has more to start"
+	rateLimit  = "the processors, and where CPUs are fewer than jobs how soon Slurm sees that one is free. As profiled on two, full of jobs that do nothing, with 256 CPUs in name, Slurm takes some 55 ms of them a job and Trainyard's own parts 25 (both with what perf itself takes): 15 for the program for tasks on the node (9 MB, no agent), 7 at the server, two commits and a few files, and 3 for the job's two shells. Of the 25 some 5 are one search: that of ext4 without a journal for the place of a new file, longer the more files were deleted lately; 2 are the program's page faults"
 	leastLimit = "the processors. Nothing of Trainyard is in it: a Go program that starts the job's two shells and leaves a file is all that is added to Slurm's own; the server comes on top"
 	floorLimit = "the processors, and how soon the end is seen. It is about what Trainyard would be with a program for tasks that does nothing, and the server as it is: its commits and files, what it asks Slurm, one sbatch a job, and its batch script"
 )
@@ -33,14 +42,18 @@ func openAttached(ctx context.Context, binary string) (*contest, error) {
 	return attach(ctx, binary, "", freeLimit)
 }
 
-// openSlurm has pilot nodes besides.
-func openSlurm(ctx context.Context, binary string) (*contest, error) {
-	c, err := attach(ctx, binary, "  - name: pilots\n    driver: slurm\n    settings: {confPath: "+os.Getenv(slurmConf)+"}\n", rateLimit)
+// withPilots has n pilot nodes besides. limit is what limits the rate of jobs that are attached.
+func withPilots(n int, limit string) func(ctx context.Context, binary string) (*contest, error) {
+	return func(ctx context.Context, binary string) (*contest, error) { return openPilots(ctx, binary, n, limit) }
+}
+
+func openPilots(ctx context.Context, binary string, n int, limit string) (*contest, error) {
+	c, err := attach(ctx, binary, "  - name: pilots\n    driver: slurm\n    settings: {confPath: "+os.Getenv(slurmConf)+"}\n", limit)
 	if err != nil {
 		return c, err
 	}
-	nodes := fmt.Sprint(pilots)
-	if err := c.server.cli(ctx, "compute", "create", "-n", "pilots", "--type", "amlcompute", "--size", "Standard_F2s_v2", "--location", "pilots",
+	nodes := fmt.Sprint(n)
+	if err := c.server.cli(ctx, "compute", "create", "-n", "pilots", "--type", "amlcompute", "--size", pilotSize, "--location", "pilots",
 		"--min-instances", nodes, "--max-instances", nodes, "-o", "none"); err != nil {
 		return c, err
 	}
@@ -51,7 +64,7 @@ func openSlurm(ctx context.Context, binary string) (*contest, error) {
 
 // openCrowded has besides, to compare, jobs of plain Slurm that run in the least program for tasks, and Trainyard with that in the place of its own.
 func openCrowded(ctx context.Context, binary string) (*contest, error) {
-	c, err := openSlurm(ctx, binary)
+	c, err := openPilots(ctx, binary, pilots, rateLimit)
 	if err != nil {
 		return c, err
 	}
@@ -113,7 +126,7 @@ func attach(ctx context.Context, binary, locations, limit string) (*contest, err
 		return c, err
 	}
 	attached, err := s.through(ctx, "hpc", "")
-	c.ours = []entrant{{attached, "Slurm, attached", startLimit, limit}}
+	c.ours = []entrant{{attached, attachedSlurm, startLimit, limit}}
 	return c, err
 }
 

@@ -22,6 +22,7 @@ type engine struct {
 	env   string   // the variable that leads to it, as up.sh prints it
 	tune  []string // NAME=VALUE for up.sh
 	where string   // what is special about it, for the table's first column; it is then only measured as up.sh has started it
+	named int      // CPUs that jobs of it may have by its configuration, or 0: those that there are
 	plain string   // what Trainyard is measured beside
 
 	starts, jobs, rounds int           // processes whose start is timed, or 0; jobs at once, and how often: more often where rounds differ more
@@ -29,14 +30,19 @@ type engine struct {
 	rest                 time.Duration // after each, for what is cleared away to be gone
 	spread               time.Duration // how long is waited besides at most, so that all sides begin at the same times of this computer's clock; about the period of an engine that goes by one
 	open                 func(ctx context.Context, binary string) (*contest, error)
+	elsewhere            func(ctx context.Context, binary string) (*contest, error) // open for one that was not started here; nil: the same
 }
 
-// Slurm's nodes may have more CPUs in name than this computer has.
+// Slurm's nodes may have more CPUs in name than this computer has. That is no cluster that anybody has, where nodes, controller and server have
+// processors of their own: it is to see what Trainyard takes of them.
 const (
 	fewCPUs  = ", 8 CPUs in name"
 	someCPUs = ", 16 CPUs in name"
 	manyCPUs = ", 256 CPUs in name"
 )
+
+// crowded says whether jobs of the engine may be as many at once as this computer has not the processors for.
+func (e *engine) crowded() bool { return e.named > runtime.NumCPU() }
 
 // slurmTuned is the quickest of four settings that were tried for Slurm by itself with 8 CPUs (jobs/s: none 11 to 20, the delay alone 15 to 17,
 // with steps of a second 7 to 8, of 0.1 s 20 to 21); with 256 CPUs the settings were alike.
@@ -57,13 +63,13 @@ func engines() []engine {
 	return []engine{
 		{name: "Docker", dir: "docker", env: dockerHost, plain: "`docker run --rm --network host`",
 			starts: 20, jobs: 20, work: nothing, rounds: 11, rest: time.Second, spread: time.Second, open: openDocker},
-		{name: "Slurm", dir: "slurm", env: slurmConf, tune: []string{slurmTuned, "NODES=1", fmt.Sprintf("CPUS=%d", runtime.NumCPU())}, plain: "`sbatch`",
-			starts: 100, jobs: 40, work: nothing, rounds: 7, rest: 500 * time.Millisecond, spread: slurmPeriod, open: openAttached},
-		{name: "Slurm with 8 CPUs in name", dir: "slurm", env: slurmConf, tune: []string{slurmTuned, "NODES=2", "CPUS=4"}, where: fewCPUs, plain: "`sbatch`",
-			jobs: 80, work: aSecond, rounds: 3, rest: 500 * time.Millisecond, spread: slurmPeriod, open: openAttached},
-		{name: "Slurm with 16 CPUs in name", dir: "slurm", env: slurmConf, tune: []string{slurmTuned, "CPUS=4"}, where: someCPUs, plain: "`sbatch`",
-			starts: 100, jobs: 200, work: nothing, rounds: 15, rest: 500 * time.Millisecond, spread: slurmPeriod, open: openSlurm},
-		{name: "Slurm with 256 CPUs in name", dir: "slurm", env: slurmConf, tune: []string{slurmTuned, "CPUS=64"}, where: manyCPUs, plain: "`sbatch`",
+		{name: "Slurm", dir: "slurm", env: slurmConf, tune: []string{slurmTuned, "NODES=1", fmt.Sprintf("CPUS=%d", runtime.NumCPU()+pilotCPUs)}, plain: "`sbatch`",
+			starts: 100, jobs: 40, work: nothing, rounds: 7, rest: 500 * time.Millisecond, spread: slurmPeriod, open: withPilots(1, freeLimit), elsewhere: openAttached},
+		{name: "Slurm with 8 CPUs in name", dir: "slurm", env: slurmConf, tune: []string{slurmTuned, "NODES=2", "CPUS=4"}, where: fewCPUs, named: 8, plain: "`sbatch`",
+			jobs: 80, work: aSecond, rounds: 7, rest: 500 * time.Millisecond, spread: slurmPeriod, open: openAttached},
+		{name: "Slurm with 16 CPUs in name", dir: "slurm", env: slurmConf, tune: []string{slurmTuned, "CPUS=4"}, where: someCPUs, named: 16, plain: "`sbatch`",
+			starts: 100, jobs: 200, work: nothing, rounds: 15, rest: 500 * time.Millisecond, spread: slurmPeriod, open: withPilots(pilots, rateLimit)},
+		{name: "Slurm with 256 CPUs in name", dir: "slurm", env: slurmConf, tune: []string{slurmTuned, "CPUS=64"}, where: manyCPUs, named: 256, plain: "`sbatch`",
 			jobs: 200, work: nothing, rounds: 15, rest: 500 * time.Millisecond, spread: slurmPeriod, open: openCrowded},
 		{name: "Kubernetes", dir: "kube", env: kubeConfig, plain: "a Job made through the API and watched until it is complete",
 			starts: 10, jobs: 20, work: nothing, rounds: 5, rest: 2 * time.Second, spread: 2 * time.Second, open: openKube},
@@ -87,8 +93,11 @@ type entrant struct {
 // that none slows another down. Engines that are not there are told by name. only, if not empty, is the one to measure.
 func beside(ctx context.Context, binary, folder, only string) (rows []pair, leftOut []string, failed error) {
 	for _, e := range engines() {
-		if only != "" && only != onlyEngines && !strings.EqualFold(only, e.dir) && !strings.EqualFold(only, e.name) {
+		if !e.meant(only) {
 			continue
+		}
+		if e.elsewhere != nil && os.Getenv(e.env) != "" {
+			e.open = e.elsewhere
 		}
 		down, err := e.up(ctx, folder)
 		if err != nil {
@@ -104,6 +113,17 @@ func beside(ctx context.Context, binary, folder, only string) (rows []pair, left
 		}
 	}
 	return rows, leftOut, failed
+}
+
+// meant says whether only, of the command line, asks for the engine: by its name as it is written, or as one of a kind.
+func (e *engine) meant(only string) bool {
+	switch {
+	case only == "" || only == onlyEngines || only == e.name:
+		return true
+	case slices.ContainsFunc(engines(), func(o engine) bool { return only == o.name }):
+		return false
+	}
+	return strings.EqualFold(only, e.dir)
 }
 
 // up has the engine be there, and returns what ends it if it was not.
@@ -178,6 +198,7 @@ type pair struct {
 	plain, ours   string
 	more          float64 // of the engine's own time that Trainyard takes, 1.00 being as much
 	limits        string
+	crowded       bool // on an engine that is: see engine.crowded
 }
 
 // measure gives the work to all sides in turn, so that what else goes on at the computer goes on for all.
@@ -216,7 +237,9 @@ func (e *engine) measure(ctx context.Context, binary string) ([]pair, error) {
 		rows = append(rows, pair{through: o.name, what: fmt.Sprintf("%d jobs of `%s` at once until all are over, median of %d rounds", e.jobs, e.work, e.rounds),
 			plain: rate(e.jobs, a), ours: rate(e.jobs, b), more: byRound(b, a), limits: o.rateLimit})
 	}
-	for _, r := range rows {
+	for i := range rows {
+		r := &rows[i]
+		r.crowded = e.crowded()
 		fmt.Fprintf(os.Stderr, "%-28s %-60s %s beside %s: × %.2f\n", r.through, r.what, r.ours, r.plain, r.more)
 	}
 	return rows, nil
@@ -344,6 +367,12 @@ func ratio(a, b time.Duration) float64 { return float64(a) / float64(b) }
 // besideHead begins the last part of the page.
 const besideHead = "\n## Beside the engines"
 
+// What begins parts of that: what is said of crowded engines, and of one that was not there.
+const (
+	crowdedHead = "\n### Where jobs are more than processors"
+	leftOutHead = "- Left out: "
+)
+
 // besides is the part of the page that is about engines.
 func besides(rows []pair, leftOut []string) string {
 	var b strings.Builder
@@ -356,21 +385,34 @@ func besides(rows []pair, leftOut []string) string {
 			fmt.Fprintf(&b, "- %s by itself: %s.\n", e.name, e.plain)
 		}
 	}
-	if slices.ContainsFunc(rows, func(r pair) bool { return strings.HasSuffix(r.through, manyCPUs) }) {
-		fmt.Fprintf(&b, "- Slurm looks once in %s for jobs to start, and besides when a node tells that a job has gone for good. What is submitted one by one is spread\n"+
-			"  evenly over that time, half of which a job waits that Slurm starts. Slurm's node has the %d CPUs that this computer has, so that few jobs start at each\n"+
-			"  look, and what they take of the processors until the next is hidden; so it is of jobs of a second, where nodes have 8 CPUs in name. It is seen where\n"+
-			"  they have 16 or 256, of which pilot nodes hold 8: there many start at once, on the %d processors that server, Slurm and its nodes share.\n",
-			slurmPeriod, runtime.NumCPU(), runtime.NumCPU())
+	if os.Getenv(slurmConf) == "" && slices.ContainsFunc(rows, func(r pair) bool { return r.through == attachedSlurm }) { // it was started here
+		fmt.Fprintf(&b, "- Slurm's jobs may have the %d CPUs that this computer has. A pilot node holds %d more in name, and does nothing while the others are measured.\n"+
+			"  Slurm looks once in %s for jobs to start, and besides when a node tells that a job has gone for good. What is submitted one by one is spread evenly\n"+
+			"  over that time, half of which a job waits that Slurm starts; of jobs at once few start at each look, and what they take of the processors until the\n"+
+			"  next is hidden.\n", runtime.NumCPU(), pilotCPUs, slurmPeriod)
 	}
 	for _, words := range leftOut {
-		fmt.Fprintf(&b, "- Left out: %s.\n", words)
+		fmt.Fprintf(&b, "%s%s.\n", leftOutHead, words)
 	}
-	b.WriteString("\n| through | what | the engine by itself | Trainyard | time, Trainyard ÷ engine | what limits it |\n| --- | --- | --- | --- | --- | --- |\n")
-	for _, r := range rows {
-		b.WriteString(r.line())
+	table(&b, rows, false)
+	if slices.ContainsFunc(rows, func(r pair) bool { return r.crowded }) {
+		fmt.Fprintf(&b, "%s\n\n"+
+			"The same where Slurm's nodes have more CPUs in name than this computer has: the jobs that run at once, Slurm's controller and nodes, and Trainyard's\n"+
+			"server share %d processors. On a cluster they have their own, so this is no figure of one, and there is no aim for it. It shows what Trainyard takes of the\n"+
+			"processors for each job where nothing hides that; rows with an empty program, how much of it any program for tasks would take.\n", crowdedHead, runtime.NumCPU())
+		table(&b, rows, true)
 	}
 	return b.String()
+}
+
+// table writes the rows that are of crowded engines, or the others.
+func table(b *strings.Builder, rows []pair, crowded bool) {
+	b.WriteString("\n| through | what | the engine by itself | Trainyard | time, Trainyard ÷ engine | what limits it |\n| --- | --- | --- | --- | --- | --- |\n")
+	for _, r := range rows {
+		if r.crowded == crowded {
+			b.WriteString(r.line())
+		}
+	}
 }
 
 func measuredToday() string { return "Measured on " + time.Now().Format(time.DateOnly) + "." }
@@ -384,20 +426,58 @@ func renewed(part string, rows []pair) (string, error) {
 	if !strings.Contains(part, measuredToday()) {
 		return "", errors.New("the other rows were measured on another day: measure all with -only engines")
 	}
-	var b strings.Builder
-	put := false
-	for line := range strings.Lines(part) {
-		if !slices.ContainsFunc(rows, func(r pair) bool { return strings.HasPrefix(line, "| "+r.through+" |") }) {
-			b.WriteString(line)
+	if len(rows) == 0 {
+		return "", errors.New("nothing was measured")
+	}
+	there, leftOut, err := readBesides(part)
+	if err != nil {
+		return "", err
+	}
+	var all []pair
+	put := map[string]bool{} // by through
+	for _, old := range there {
+		if !slices.ContainsFunc(rows, old.same) {
+			all = append(all, old)
 			continue
 		}
-		for i := 0; i < len(rows) && !put; i++ {
-			b.WriteString(rows[i].line())
+		for _, r := range rows {
+			if r.same(old) && !put[old.through] {
+				all = append(all, r)
+			}
 		}
-		put = true
+		put[old.through] = true
 	}
-	if !put {
-		return "", errors.New("the page has no row of this engine: measure all with -only engines")
+	for _, r := range rows {
+		if !put[r.through] {
+			return "", fmt.Errorf("the page has no row %q: measure all with -only engines", r.through)
+		}
 	}
-	return b.String(), nil
+	return besides(all, leftOut), nil
+}
+
+// same says whether both rows go through the same.
+func (r pair) same(o pair) bool { return r.through == o.through }
+
+// readBesides reads what besides has written.
+func readBesides(part string) (rows []pair, leftOut []string, err error) {
+	crowded := false
+	for line := range strings.Lines(part) {
+		crowded = crowded || strings.HasPrefix("\n"+line, crowdedHead)
+		if words, ok := strings.CutPrefix(line, leftOutHead); ok {
+			leftOut = append(leftOut, strings.TrimSuffix(words, ".\n"))
+		}
+		cells := strings.Split(strings.Trim(line, "| \n"), " | ")
+		if !strings.HasPrefix(line, "| ") || cells[0] == "---" || cells[0] == "through" {
+			continue
+		}
+		if len(cells) != 6 {
+			return nil, nil, fmt.Errorf("the page has a row of %d columns: measure all with -only engines", len(cells))
+		}
+		more, err := strconv.ParseFloat(cells[4], 64)
+		if err != nil {
+			return nil, nil, fmt.Errorf("read the page's row %q: %w", cells[0], err)
+		}
+		rows = append(rows, pair{through: cells[0], what: cells[1], plain: cells[2], ours: cells[3], more: more, limits: cells[5], crowded: crowded})
+	}
+	return rows, leftOut, nil
 }

@@ -30,7 +30,7 @@ func main() {
 	jobs := flag.Int("jobs", 1000, "jobs of `true` in the throughput run")
 	starts := flag.Int("starts", 200, "jobs in the latency run")
 	folder := flag.String("engines", "", "folder of the scripts that start engines, such as test/engines (default: only engines that variables lead to)")
-	only := flag.String("only", "", "engines: measure beside the engines, and leave the rest of -out as it is; docker, slurm or kube, or one by its whole name such as \"Slurm with 16 CPUs in name\": beside this one, and leave the others' rows; serving, or starts, gateway or idle of it: only that")
+	only := flag.String("only", "", "engines: measure beside the engines, and leave the rest of -out as it is; docker, slurm or kube: beside those of that kind, and leave the others' rows; or beside one by its name as it is written, such as Slurm or \"Slurm with 16 CPUs in name\"; serving, or starts, gateway or idle of it: only that")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Hour) // most of an hour, and an engine may have to be built first
@@ -75,11 +75,11 @@ func run(ctx context.Context, binary, out, folder, only string, jobs, starts int
 		if before, part, found := strings.Cut(string(there), besideHead); found && only == onlyEngines { // the page's last part
 			text = before + besides(pairs, leftOut)
 		} else if found && only != "" {
-			lines, err := renewed(part, pairs)
-			if err != nil {
-				return errors.Join(err, failed)
+			lines, err := renewed(part, pairs) // the text as it is written today, too
+			if err != nil || len(leftOut) > 0 {
+				return fmt.Errorf("%s stays as it was: %w", out, errors.Join(err, failed, leftOutError(leftOut)))
 			}
-			text = before + besideHead + lines
+			text = before + lines
 		} else {
 			text += besides(pairs, leftOut)
 		}
@@ -89,6 +89,13 @@ func run(ctx context.Context, binary, out, folder, only string, jobs, starts int
 		return failed
 	}
 	return errors.Join(os.WriteFile(out, []byte(text), 0o644), failed)
+}
+
+func leftOutError(leftOut []string) error {
+	if len(leftOut) == 0 {
+		return nil
+	}
+	return fmt.Errorf("left out: %s", strings.Join(leftOut, "; "))
 }
 
 // onlyEngines measures beside all engines, and nothing else.

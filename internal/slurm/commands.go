@@ -79,14 +79,29 @@ func (c *commands) Submit(ctx context.Context, b Batch) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	id, _, _ := strings.Cut(strings.TrimSpace(out), ";")
-	if id == "" {
+	id := jobNumber(out)
+	switch {
+	case id != "":
+		return id, nil
+	case strings.TrimSpace(out) == "":
 		return "", untold("sbatch", "it did not say the number of a job", "")
 	}
-	if !isNumber(id) {
-		return "", &Error{Command: "sbatch", Words: fmt.Sprintf("its answer %q is not the number of a job", out)}
+	return "", &Error{Command: "sbatch", Words: fmt.Sprintf("its answer %q is not the number of a job", out)}
+}
+
+// jobNumber is what sbatch says: with --parsable NUMBER or NUMBER;CLUSTER on a line of its own, and "Submitted batch job NUMBER" where a site's
+// own sbatch does not know that. Such a one may print more, before it and after; the last that could be a number counts. "" if there is none.
+func jobNumber(out string) (id string) {
+	for line := range strings.Lines(out) {
+		n := strings.TrimSpace(line)
+		if words, said := strings.CutPrefix(n, "Submitted batch job "); said {
+			n, _, _ = strings.Cut(words, " ")
+		}
+		if n, _, _ = strings.Cut(n, ";"); isNumber(n) {
+			id = n
+		}
 	}
-	return id, nil
+	return id
 }
 
 // end is scancel.

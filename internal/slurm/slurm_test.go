@@ -219,6 +219,18 @@ func TestWhatIsHandedToSbatch(t *testing.T) {
 	}
 }
 
+func TestTheNumberOfAJobIsFoundInWhatASitePrints(t *testing.T) {
+	for out, want := range map[string]string{
+		"12\n": "12", "12": "12", "12;cluster\n": "12", "": "", "\n": "", "sbatch: what?\n": "", "12a\n": "", ";cluster\n": "",
+		"Welcome to the cluster\n* quota: 80 %\n\n12;cluster\n": "12", "12\nthanks\n": "12", "You have\n1000\nhours left\n12\n": "12",
+		"Submitted batch job 12\n": "12", "-> queue gpu: OK\nSubmitted batch job 12 on cluster c\n": "12", "Submitted batch job\n": "", "Submitted batch job x\n": "",
+	} {
+		if got := jobNumber(out); got != want {
+			t.Errorf("of %q the number is %q", out, got)
+		}
+	}
+}
+
 func TestFolder(t *testing.T) {
 	dir := t.TempDir()
 	first, err := Identity(dir)
