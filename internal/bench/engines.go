@@ -33,8 +33,8 @@ type engine struct {
 	elsewhere            func(ctx context.Context, binary string) (*contest, error) // open for one that was not started here; nil: the same
 }
 
-// Slurm's nodes may have more CPUs in name than this computer has. That is no cluster that anybody has, where nodes, controller and server have
-// processors of their own: it is to see what Trainyard takes of them.
+// Slurm's nodes may have more CPUs in name than this computer has. On a cluster nodes, controller and server have processors of their own, so this
+// is to see what Trainyard takes of them.
 const (
 	fewCPUs  = ", 8 CPUs in name"
 	someCPUs = ", 16 CPUs in name"
