@@ -1,8 +1,11 @@
 package main
 
 import (
+	"context"
 	"errors"
+	"log"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -114,8 +117,21 @@ func TestOneEnginesRowsTakeThePlaceOfItsOwn(t *testing.T) {
 	if _, err := renewed(page, nil); err == nil {
 		t.Error("a page was renewed with nothing")
 	}
-	if _, err := renewed(page, []pair{row("Slurm, attached", 5), row("Slurm, pilot nodes", 6)}); err == nil || !strings.Contains(err.Error(), "Slurm, pilot nodes") {
-		t.Errorf("a row that the page has no place for was left out: %v", err)
+	crowd.more = 7 // as the page has it
+	attached, pilots, other := row("Slurm, attached", 5), row("Slurm, pilot nodes", 6), crowd
+	other.through, other.more = "Slurm, pilot nodes, 9 CPUs in name", 9
+	more := []pair{attached, pilots, pilots, crowd, other}
+	if got, err := renewed(page, more); err != nil || got != besides([]pair{attached, pilots, pilots, row("Kubernetes", 4), crowd, other}, nil) {
+		t.Errorf("rows that the page had not are not behind those of their engine (%v):\n%s", err, got)
+	}
+	lacking := besides([]pair{row("Slurm, attached", 2), row("Kubernetes", 4)}, []string{"Slurm, pilot nodes: they are not there"})
+	for _, bad := range []struct {
+		page string
+		rows []pair
+	}{{page, more[1:]}, {lacking, more[:2]}} {
+		if _, err := renewed(bad.page, bad.rows); err == nil || !strings.Contains(err.Error(), "Slurm, pilot nodes") {
+			t.Errorf("rows were put in a place that nobody knows: %v", err)
+		}
 	}
 	if got, err := renewed(besides([]pair{row("Docker", 1), row(crowd.through, 7)}, []string{"Kubernetes: it is not there"}), []pair{crowd}); err != nil ||
 		got != besides([]pair{row("Docker", 1), crowd}, []string{"Kubernetes: it is not there"}) {
@@ -180,5 +196,89 @@ func TestWhatIsMeasuredBeginsAtEveryTimeOfTheClock(t *testing.T) {
 	}
 	if p := (&engine{}).pause(3, now); p != 0 {
 		t.Errorf("without a clock the pause is %s", p)
+	}
+}
+
+func TestTheLeastServerNotesAJobBeforeItAnswers(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	side, dir := tryLeastServer(t)
+	journal := func() string {
+		data, err := os.ReadFile(filepath.Join(dir, "journal"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(data)
+	}
+	const jobs = 20
+	took, err := side.all(ctx, "try", jobs, func(one string) error {
+		err := side.post(ctx, one, ": >"+dir+"/ran-$$")
+		if !strings.Contains(journal(), `"`+one+`"`) {
+			t.Errorf("%s was taken and is not in the journal", one)
+		}
+		return err
+	})
+	if err != nil || took <= 0 {
+		t.Fatalf("%s (%v)", took, err)
+	}
+	if ran, _ := filepath.Glob(filepath.Join(dir, "ran-*")); len(ran) != jobs {
+		t.Errorf("%d of %d ran", len(ran), jobs)
+	}
+	// Each is noted when it is taken, when it has a number, and when it is over.
+	if err := until(ctx, lookEvery, func() bool { return strings.Count(journal(), "\n") >= 3*jobs }); err != nil {
+		t.Fatalf("%v: %s", err, journal())
+	}
+	if text := journal(); strings.Count(text, "\n") != 3*jobs || strings.Count(text, `"Number":""`) != jobs {
+		t.Errorf("%d jobs are noted as\n%s", jobs, text)
+	}
+}
+
+// tryLeastServer is a least server and its folder; in the place of Slurm a batch script is run at once, and its number is that of its process.
+func tryLeastServer(t *testing.T) (throughLeast, string) {
+	dir := t.TempDir()
+	bin := filepath.Join(dir, "bin")
+	if err := os.Mkdir(bin, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"sbatch": "#!/bin/bash\nbash >/dev/null 2>&1\necho $$\n", "least": "#!/bin/bash\nbash -c \"$1\" && : >\"$2\"\n"} {
+		if err := os.WriteFile(filepath.Join(bin, name), []byte(text), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	env := append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), asChild+"=1")
+	log := filepath.Join(dir, "log")
+	served, err := begin(t.Context(), env, log, self, "least-server", "127.0.0.1:0", "slurm.conf", dir, filepath.Join(bin, "least"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(served.end)
+	return newThroughLeast(sbatch{dir: dir}, served.first, log), dir
+}
+
+func TestWhatTheLeastServerDiedOfIsTold(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	side, dir := tryLeastServer(t)
+	if err := os.WriteFile(filepath.Join(dir, "bin", "sbatch"), []byte("#!/bin/bash\necho no more jobs\nexit 1\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := side.many(ctx, "try", nothing, 1); err == nil || !strings.Contains(err.Error(), "no more jobs") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// asChild has the test program be the bench's own child.
+const asChild = "TRAINYARD_BENCH_CHILD"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asChild) == "" {
+		os.Exit(m.Run())
+	}
+	if ok, err := child(os.Args); !ok || err != nil {
+		log.Fatal(ok, err)
 	}
 }

@@ -23,6 +23,8 @@ func child(args []string) (ok bool, err error) {
 	switch args[1] {
 	case "replica":
 		return true, listening(args[2], answerAll)
+	case "least-server":
+		return true, listening(args[2], func(ln net.Listener) error { return leastServing(ln, args[3:]) })
 	case "reverse-proxy":
 		return true, listening(args[2], func(ln net.Listener) error { return reverseProxy(ln, args[3]) })
 	}

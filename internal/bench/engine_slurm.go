@@ -13,7 +13,7 @@ import (
 // sbatch is Slurm by itself: one `sbatch` a job. That a job is over is seen from a file that it makes, which costs Slurm nothing.
 type sbatch struct {
 	conf, dir string
-	program   string // many jobs run in this one: the path of internal/bench/least; "": in none
+	program   string // what jobs run in that are many: the path of internal/bench/least; "": nothing
 }
 
 // pilots is how many pilot nodes there are where Slurm's nodes are crowded: as many as test/engines/slurm has nodes.
@@ -30,11 +30,12 @@ const attachedSlurm = "Slurm, attached"
 
 // What limits jobs that Slurm starts.
 const (
-	startLimit = "how soon Slurm looks for jobs to start; then the start of Trainyard's program for tasks on the node, which stages the job"
-	freeLimit  = "how soon Slurm sees that a CPU is free"
-	rateLimit  = "the processors, and where CPUs are fewer than jobs how soon Slurm sees that one is free. As profiled on two, full of jobs that do nothing, with 256 CPUs in name, Slurm takes some 55 ms of them a job and Trainyard's own parts 25 (both with what perf itself takes): 15 for the program for tasks on the node (9 MB, no agent), 7 at the server, two commits and a few files, and 3 for the job's two shells. Of the 25 some 5 are one search: that of ext4 without a journal for the place of a new file, longer the more files were deleted lately; 2 are the program's page faults"
-	leastLimit = "the processors. Nothing of Trainyard is in it: a Go program that starts the job's two shells and leaves a file is all that is added to Slurm's own; the server comes on top"
-	floorLimit = "the processors, and how soon the end is seen. It is about what Trainyard would be with a program for tasks that does nothing, and the server as it is: its commits and files, what it asks Slurm, one sbatch a job, and its batch script"
+	startLimit  = "how soon Slurm looks for jobs to start; then the start of Trainyard's program for tasks on the node, which stages the job"
+	freeLimit   = "how soon Slurm sees that a CPU is free"
+	rateLimit   = "the processors, and where CPUs are fewer than jobs how soon Slurm sees that one is free. As profiled on two, full of jobs that do nothing, with 256 CPUs in name, Slurm takes some 55 ms of them a job and Trainyard's own parts 25 (both with what perf itself takes): 15 for the program for tasks on the node (9 MB, no agent), 7 at the server, two commits and a few files, and 3 for the job's two shells. Of the 25 some 5 are one search: that of ext4 without a journal for the place of a new file, longer the more files were deleted lately; 2 are the program's page faults"
+	leastLimit  = "the processors. Nothing of Trainyard is in it: a Go program that starts the job's two shells and leaves a file is all that is added to Slurm's own; the server comes on top"
+	servedLimit = "the processors. Nothing of Trainyard is in it: jobs are posted to a server that syncs a line about each to disk, gives it to `sbatch`, and syncs another when the empty program has left its file, which is the end of the time here. It knows no users, files, logs, limits or reasons, stops nothing, and asks Slurm nothing. So it is about the least that a server which runs one `sbatch` a job can take"
+	floorLimit  = "the processors, and how soon the end is seen. It is about what Trainyard would be with a program for tasks that does nothing, and the server as it is: its commits and files, what it asks Slurm, one sbatch a job, and its batch script"
 )
 
 // openAttached has Slurm attached, and all of it for jobs.
@@ -62,7 +63,8 @@ func openPilots(ctx context.Context, binary string, n int, limit string) (*conte
 	return c, err
 }
 
-// openCrowded has besides, to compare, jobs of plain Slurm that run in the least program for tasks, and Trainyard with that in the place of its own.
+// openCrowded has besides, to compare, jobs of plain Slurm that run in the least program for tasks, the same through the least server, and Trainyard with
+// that program in the place of its own.
 func openCrowded(ctx context.Context, binary string) (*contest, error) {
 	c, err := openPilots(ctx, binary, pilots, rateLimit)
 	if err != nil {
@@ -80,7 +82,16 @@ func openCrowded(ctx context.Context, binary string) (*contest, error) {
 	if err != nil {
 		return c, err
 	}
+	files := filepath.Join(c.server.dir, "least-server")
+	if err := os.Mkdir(files, 0o700); err != nil {
+		return c, err
+	}
+	if c.beside, err = begin(ctx, os.Environ(), files+".log", self, "least-server", "127.0.0.1:0", least.conf, files, least.program); err != nil {
+		return c, err
+	}
+	served := newThroughLeast(sbatch{conf: least.conf, dir: files}, c.beside.first, files+".log")
 	c.ours = append(c.ours, entrant{least, "no Trainyard: `sbatch` of an empty program for tasks", "", leastLimit},
+		entrant{served, "no Trainyard: a server that only notes, `sbatch` of an empty program for tasks", "", servedLimit},
 		entrant{floor, "Slurm, attached, an empty program for tasks", "", floorLimit})
 	return c, nil
 }
@@ -130,21 +141,27 @@ func attach(ctx context.Context, binary, locations, limit string) (*contest, err
 	return c, err
 }
 
-func (b sbatch) submit(ctx context.Context, name, text string) error {
+// submit gives a job to Slurm, in whose program a work runs and then leaves the file of that name, and returns its number.
+func (b sbatch) submit(ctx context.Context, name, work string) (number string, err error) {
+	text := work + "; : >" + b.file(name)
+	if b.program != "" {
+		text = fmt.Sprintf("exec %s '%s' %s", b.program, work, b.file(name))
+	}
 	cmd := exec.CommandContext(ctx, "sbatch", "--parsable", "--nodes=1", "--ntasks=1", "--job-name="+name, "--chdir="+b.dir, "--output="+b.file(name)+".log")
 	cmd.Env = append(os.Environ(), "SLURM_CONF="+b.conf)
 	cmd.Stdin = strings.NewReader("#!/bin/bash\n" + text + "\n")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("sbatch: %w: %s", err, out)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("sbatch: %w: %s", err, out)
 	}
-	return nil
+	return strings.TrimSpace(string(out)), nil
 }
 
 func (b sbatch) file(name string) string { return filepath.Join(b.dir, name) }
 
 func (b sbatch) start(ctx context.Context, name string) (time.Duration, error) {
 	at := time.Now()
-	if err := b.submit(ctx, name, sayTime+"; : >"+b.file(name)); err != nil {
+	if _, err := b.submit(ctx, name, sayTime); err != nil {
 		return 0, err
 	}
 	if err := until(ctx, lookEvery, func() bool { _, err := os.Stat(b.file(name)); return err == nil }); err != nil {
@@ -159,14 +176,16 @@ func (b sbatch) start(ctx context.Context, name string) (time.Duration, error) {
 }
 
 func (b sbatch) many(ctx context.Context, name, work string, n int) (time.Duration, error) {
-	at := time.Now()
-	err := atOnce(n, func(i int) error {
-		one := fmt.Sprintf("%s-%d", name, i)
-		if b.program != "" {
-			return b.submit(ctx, one, fmt.Sprintf("exec %s '%s' %s", b.program, work, b.file(one)))
-		}
-		return b.submit(ctx, one, work+"; : >"+b.file(one))
+	return b.all(ctx, name, n, func(one string) error {
+		_, err := b.submit(ctx, one, work)
+		return err
 	})
+}
+
+// all has n jobs submitted at once, and returns how long it took until the last of their files was made.
+func (b sbatch) all(ctx context.Context, name string, n int, submit func(one string) error) (time.Duration, error) {
+	at := time.Now()
+	err := atOnce(n, func(i int) error { return submit(fmt.Sprintf("%s-%d", name, i)) })
 	if err != nil {
 		return 0, err
 	}

@@ -81,6 +81,14 @@ type contest struct {
 	server *server
 	plain  side
 	ours   []entrant
+	beside *process // that a side needs besides, or nil
+}
+
+func (c *contest) end() {
+	if c.beside != nil {
+		c.beside.end()
+	}
+	c.server.stop()
 }
 
 // entrant is a way through Trainyard. startLimit and rateLimit say what its figures depend on.
@@ -205,7 +213,7 @@ type pair struct {
 func (e *engine) measure(ctx context.Context, binary string) ([]pair, error) {
 	c, err := e.open(ctx, binary)
 	if c != nil {
-		defer c.server.stop()
+		defer c.end()
 	}
 	if err != nil {
 		return nil, err
@@ -399,7 +407,8 @@ func besides(rows []pair, leftOut []string) string {
 		fmt.Fprintf(&b, "%s\n\n"+
 			"The same where Slurm's nodes have more CPUs in name than this computer has: the jobs that run at once, Slurm's controller and nodes, and Trainyard's\n"+
 			"server share %d processors. On a cluster they have their own, so this is no figure of one, and there is no aim for it. It shows what Trainyard takes of the\n"+
-			"processors for each job where nothing hides that; rows with an empty program, how much of it any program for tasks would take.\n", crowdedHead, runtime.NumCPU())
+			"processors for each job where nothing hides that; rows with an empty program, how much of it any program for tasks would take, and\n"+
+			"any server that runs one `sbatch` a job.\n", crowdedHead, runtime.NumCPU())
 		table(&b, rows, true)
 	}
 	return b.String()
@@ -421,7 +430,8 @@ func (r pair) line() string {
 	return fmt.Sprintf("| %s | %s | %s | %s | %.2f | %s |\n", r.through, r.what, r.plain, r.ours, r.more, r.limits)
 }
 
-// renewed is the part of the page about engines with rows in the place of those that go through the same.
+// renewed is the part of the page about engines with rows in the place of those that go through the same; those that the page has not yet come after
+// the one that they come after in rows.
 func renewed(part string, rows []pair) (string, error) {
 	if !strings.Contains(part, measuredToday()) {
 		return "", errors.New("the other rows were measured on another day: measure all with -only engines")
@@ -433,6 +443,12 @@ func renewed(part string, rows []pair) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	known := func(r pair) bool { return slices.ContainsFunc(there, r.same) }
+	for i, r := range rows {
+		if !known(r) && (i == 0 || len(leftOut) > 0) { // what was left out may be just this
+			return "", fmt.Errorf("the page has no row %q: measure all with -only engines", r.through)
+		}
+	}
 	var all []pair
 	put := map[string]bool{} // by through
 	for _, old := range there {
@@ -440,16 +456,18 @@ func renewed(part string, rows []pair) (string, error) {
 			all = append(all, old)
 			continue
 		}
-		for _, r := range rows {
-			if r.same(old) && !put[old.through] {
-				all = append(all, r)
-			}
+		if put[old.through] {
+			continue
 		}
 		put[old.through] = true
-	}
-	for _, r := range rows {
-		if !put[r.through] {
-			return "", fmt.Errorf("the page has no row %q: measure all with -only engines", r.through)
+		here := false
+		for _, r := range rows {
+			if known(r) {
+				here = r.same(old)
+			}
+			if here {
+				all = append(all, r)
+			}
 		}
 	}
 	return besides(all, leftOut), nil
