@@ -408,7 +408,7 @@ func besides(rows []pair, leftOut []string) string {
 			"The same where Slurm's nodes have more CPUs in name than this computer has: the jobs that run at once, Slurm's controller and nodes, and Trainyard's\n"+
 			"server share %d processors. On a cluster they have their own, so this is no figure of one, and there is no aim for it. It shows what Trainyard takes of the\n"+
 			"processors for each job where nothing hides that; rows with an empty program, how much of it any program for tasks would take, and\n"+
-			"any server that runs one `sbatch` a job.\n", crowdedHead, runtime.NumCPU())
+			"any server that runs one `sbatch` a job. Pilot nodes, where there are any, hold %d of the CPUs in name while any side is measured.\n", crowdedHead, runtime.NumCPU(), pilots*pilotCPUs)
 		table(&b, rows, true)
 	}
 	return b.String()
