@@ -13,7 +13,7 @@ import (
 // sbatch is Slurm by itself: one `sbatch` a job. That a job is over is seen from a file that it makes, which costs Slurm nothing.
 type sbatch struct {
 	conf, dir string
-	program   string // what jobs run in that are many: the path of internal/bench/least; "": nothing
+	program   string // what jobs run in: the path of internal/bench/least, with which they print nothing; "": nothing
 }
 
 // pilots is how many pilot nodes there are where Slurm's nodes are crowded: as many as test/engines/slurm has nodes.

@@ -28,12 +28,8 @@ type leastServer struct {
 
 type leastJob struct{ Name, Work, Number string }
 
-const (
-	// maxLeast is how many jobs may wait in it to be handed on: more than are measured.
-	maxLeast = 10000
-	// leastPatience is how long jobs may take through it. If it ends, as it does when sbatch fails, nothing else tells.
-	leastPatience = 5 * time.Minute
-)
+// maxLeast is how many jobs may wait in it to be handed on: more than are measured.
+const maxLeast = 10000
 
 // leastServing serves on a listener. args are what a leastServer is started with: slurm.conf, the folder for the jobs' files, and the program that
 // they run in.
@@ -58,8 +54,12 @@ func leastServing(ln net.Listener, args []string) error {
 	return nil
 }
 
-// ServeHTTP takes the job that has the path as its name and the body as its work.
+// ServeHTTP takes the job that has the path as its name and the body as its work. A GET is not answered: it breaks off when this server ends.
 func (l *leastServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodGet {
+		<-r.Context().Done()
+		return
+	}
 	work, err := io.ReadAll(r.Body)
 	j := leastJob{Name: strings.TrimPrefix(r.URL.Path, "/"), Work: string(work)}
 	if err == nil {
@@ -176,10 +176,15 @@ func (t throughLeast) start(context.Context, string) (time.Duration, error) {
 	return 0, errors.New("a least server keeps no logs, which would say when a process started")
 }
 
+// many breaks off when the server ends, as it does when sbatch fails.
 func (t throughLeast) many(ctx context.Context, name, work string, n int) (time.Duration, error) {
-	ctx, cancel := context.WithTimeout(ctx, leastPatience)
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	took, err := t.all(ctx, name, n, func(one string) error { return t.post(ctx, one, work) })
+	go func() {
+		_ = t.ask(ctx, http.MethodGet, "", "")
+		cancel()
+	}()
+	took, err := t.all(ctx, name, n, func(one string) error { return t.ask(ctx, http.MethodPost, one, work) })
 	if err != nil {
 		said, _ := os.ReadFile(t.log)
 		return 0, fmt.Errorf("the least server's jobs: %w; it said: %s", err, said)
@@ -187,8 +192,8 @@ func (t throughLeast) many(ctx context.Context, name, work string, n int) (time.
 	return took, nil
 }
 
-func (t throughLeast) post(ctx context.Context, name, work string) error {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, t.url+"/"+name, strings.NewReader(work))
+func (t throughLeast) ask(ctx context.Context, method, name, work string) error {
+	r, err := http.NewRequestWithContext(ctx, method, t.url+"/"+name, strings.NewReader(work))
 	if err != nil {
 		return err
 	}
