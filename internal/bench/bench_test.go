@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log"
 	"net/http"
 	"os"
@@ -95,8 +96,8 @@ func TestAStartIsSplitByItsTimeline(t *testing.T) {
 }
 
 func TestOneEnginesRowsTakeThePlaceOfItsOwn(t *testing.T) {
-	row := func(through string, more float64) pair {
-		return pair{through: through, what: "w", plain: "p", ours: "o", more: more, limits: "l"}
+	row := func(through string, times int) pair {
+		return pair{through: through, what: "w", plain: "p", ours: "o", more: fmt.Sprint(times), limits: "l"}
 	}
 	page := besides([]pair{row("Docker", 1), row("Slurm, attached", 2), row("Slurm, attached", 3), row("Kubernetes", 4)}, nil)
 	got, err := renewed(page, []pair{row("Slurm, attached", 5), row("Slurm, attached", 6)})
@@ -107,7 +108,7 @@ func TestOneEnginesRowsTakeThePlaceOfItsOwn(t *testing.T) {
 	crowd := row("Slurm, attached, 9 CPUs in name", 7)
 	crowd.crowded = true
 	page = besides([]pair{row("Slurm, attached", 2), row("Kubernetes", 4), crowd}, nil)
-	crowd.more = 8
+	crowd.more = "8"
 	got, err = renewed(page, []pair{row("Slurm, attached", 5), crowd})
 	if want := besides([]pair{row("Slurm, attached", 5), row("Kubernetes", 4), crowd}, nil); err != nil || got != want {
 		t.Errorf("%v:\n%s", err, got)
@@ -118,9 +119,9 @@ func TestOneEnginesRowsTakeThePlaceOfItsOwn(t *testing.T) {
 	if _, err := renewed(page, nil); err == nil {
 		t.Error("a page was renewed with nothing")
 	}
-	crowd.more = 7 // as the page has it
+	crowd.more = "7" // as the page has it
 	attached, pilots, other := row("Slurm, attached", 5), row("Slurm, pilot nodes", 6), crowd
-	other.through, other.more = "Slurm, pilot nodes, 9 CPUs in name", 9
+	other.through, other.more = "Slurm, pilot nodes, 9 CPUs in name", "9 (8 to 10)"
 	more := []pair{attached, pilots, pilots, crowd, other}
 	if got, err := renewed(page, more); err != nil || got != besides([]pair{attached, pilots, pilots, row("Kubernetes", 4), crowd, other}, nil) {
 		t.Errorf("rows that the page had not are not behind those of their engine (%v):\n%s", err, got)
@@ -142,6 +143,20 @@ func TestOneEnginesRowsTakeThePlaceOfItsOwn(t *testing.T) {
 		if _, err := renewed(bad, []pair{row("Slurm, attached", 5)}); err == nil || !strings.Contains(err.Error(), "-only engines") {
 			t.Errorf("rows went into a page where they do not belong: %v", err)
 		}
+	}
+}
+
+func TestHowMuchRoundsDifferIsTold(t *testing.T) {
+	var plain, ours []cost
+	for _, times := range []int{9, 1, 2, 8, 3, 4, 7, 5, 6} {
+		plain = append(plain, cost{took: time.Second})
+		ours = append(ours, cost{took: time.Duration(times) * time.Second})
+	}
+	if got := byRound(ours, plain); got != "5.00 (3.00 to 7.00)" {
+		t.Errorf("of 1 to 9 times the median and the middle half are %s", got)
+	}
+	if got := byRound(ours[:1], plain); got != "9.00 (9.00 to 9.00)" {
+		t.Errorf("of one round it is %s", got)
 	}
 }
 

@@ -34,7 +34,7 @@ const (
 	freeLimit   = "how soon Slurm sees that a CPU is free"
 	rateLimit   = "the processors, and where CPUs are fewer than jobs how soon Slurm sees that one is free. As profiled on two, full of jobs that do nothing, with 256 CPUs in name, Slurm takes some 55 ms of them a job and Trainyard's own parts 25 (both with what perf itself takes): 15 for the program for tasks on the node (9 MB, no agent), 7 at the server, two commits and a few files, and 3 for the job's two shells. Of the 25 some 5 are one search: that of ext4 without a journal for the place of a new file, longer the more files were deleted lately; 2 are the program's page faults"
 	leastLimit  = "the processors. Nothing of Trainyard is in it: a Go program that starts the job's two shells and leaves a file is all that is added to Slurm's own; the server comes on top"
-	servedLimit = "the processors. Nothing of Trainyard is in it: jobs are posted to a server that syncs a line about each to disk, gives it to `sbatch`, and syncs another when the empty program has left its file, which is the end of the time here. It knows no users, files, logs, limits or reasons, stops nothing, and asks Slurm nothing. So it is about the least that a server which runs one `sbatch` a job can take"
+	servedLimit = "what limits jobs that are attached. Nothing of Trainyard is in it: jobs are posted to a server that syncs a line about each to disk, gives it to `sbatch`, and syncs another when the empty program has left its file, which is the end of the time here. It knows no users, files, logs, limits or reasons, stops nothing, and asks Slurm nothing. So it is about the least that a server which runs one `sbatch` a job can take"
 	floorLimit  = "the processors, and how soon the end is seen. It is about what Trainyard would be with a program for tasks that does nothing, and the server as it is: its commits and files, what it asks Slurm, one sbatch a job, and its batch script"
 )
 
@@ -63,37 +63,47 @@ func openPilots(ctx context.Context, binary string, n int, limit string) (*conte
 	return c, err
 }
 
-// openCrowded has besides, to compare, jobs of plain Slurm that run in the least program for tasks, the same through the least server, and Trainyard with
-// that program in the place of its own.
-func openCrowded(ctx context.Context, binary string) (*contest, error) {
-	c, err := openPilots(ctx, binary, pilots, rateLimit)
-	if err != nil {
-		return c, err
+// openCrowded has what open opens, and besides, to compare, jobs that go through the least server to plain Slurm, which runs them in the least
+// program for tasks. With parts there are that program without a server, and Trainyard with it in the place of its own, too.
+func openCrowded(open func(context.Context, string) (*contest, error), parts bool) func(ctx context.Context, binary string) (*contest, error) {
+	return func(ctx context.Context, binary string) (*contest, error) {
+		c, err := open(ctx, binary)
+		if err != nil {
+			return c, err
+		}
+		return c, addLeast(ctx, c, parts)
 	}
+}
+
+func addLeast(ctx context.Context, c *contest, parts bool) error {
 	self, err := os.Executable()
 	if err != nil {
-		return c, err
+		return err
 	}
 	least := sbatch{conf: os.Getenv(slurmConf), dir: c.server.stamps(), program: filepath.Join(filepath.Dir(self), "bench-least")}
 	if _, err := os.Stat(least.program); err != nil {
-		return c, fmt.Errorf("the program to compare with is not beside this one (make bench builds it): %w", err)
+		return fmt.Errorf("the program to compare with is not beside this one (make bench builds it): %w", err)
 	}
-	floor, err := attachLeast(ctx, c.server, least.program)
-	if err != nil {
-		return c, err
+	if parts {
+		c.ours = append(c.ours, entrant{least, "no Trainyard: `sbatch` of an empty program for tasks", "", leastLimit})
 	}
 	files := filepath.Join(c.server.dir, "least-server")
 	if err := os.Mkdir(files, 0o700); err != nil {
-		return c, err
+		return err
 	}
 	if c.beside, err = begin(ctx, os.Environ(), files+".log", self, "least-server", "127.0.0.1:0", least.conf, files, least.program); err != nil {
-		return c, err
+		return err
 	}
 	served := newThroughLeast(sbatch{conf: least.conf, dir: files}, c.beside.first, files+".log")
-	c.ours = append(c.ours, entrant{least, "no Trainyard: `sbatch` of an empty program for tasks", "", leastLimit},
-		entrant{served, "no Trainyard: a server that only notes, `sbatch` of an empty program for tasks", "", servedLimit},
-		entrant{floor, "Slurm, attached, an empty program for tasks", "", floorLimit})
-	return c, nil
+	c.ours = append(c.ours, entrant{served, "no Trainyard: a server that only notes, `sbatch` of an empty program for tasks", "", servedLimit})
+	if !parts {
+		return nil
+	}
+	floor, err := attachLeast(ctx, c.server, least.program)
+	if err == nil {
+		c.ours = append(c.ours, entrant{floor, "Slurm, attached, an empty program for tasks", "", floorLimit})
+	}
+	return err
 }
 
 // attachLeast has Slurm attached a second time, and puts a program in the place of the one for tasks there.

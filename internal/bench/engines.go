@@ -66,11 +66,11 @@ func engines() []engine {
 		{name: "Slurm", dir: "slurm", env: slurmConf, tune: []string{slurmTuned, "NODES=1", fmt.Sprintf("CPUS=%d", runtime.NumCPU()+pilotCPUs)}, plain: "`sbatch`",
 			starts: 100, jobs: 40, work: nothing, rounds: 7, rest: 500 * time.Millisecond, spread: slurmPeriod, open: withPilots(1, freeLimit), elsewhere: openAttached},
 		{name: "Slurm with 8 CPUs in name", dir: "slurm", env: slurmConf, tune: []string{slurmTuned, "NODES=2", "CPUS=4"}, where: fewCPUs, named: 8, plain: "`sbatch`",
-			jobs: 80, work: aSecond, rounds: 7, rest: 500 * time.Millisecond, spread: slurmPeriod, open: openAttached},
+			jobs: 80, work: aSecond, rounds: 11, rest: 500 * time.Millisecond, spread: slurmPeriod, open: openCrowded(openAttached, false)},
 		{name: "Slurm with 16 CPUs in name", dir: "slurm", env: slurmConf, tune: []string{slurmTuned, "CPUS=4"}, where: someCPUs, named: 16, plain: "`sbatch`",
-			starts: 100, jobs: 200, work: nothing, rounds: 15, rest: 500 * time.Millisecond, spread: slurmPeriod, open: withPilots(pilots, rateLimit)},
+			starts: 100, jobs: 200, work: nothing, rounds: 15, rest: 500 * time.Millisecond, spread: slurmPeriod, open: openCrowded(withPilots(pilots, rateLimit), false)},
 		{name: "Slurm with 256 CPUs in name", dir: "slurm", env: slurmConf, tune: []string{slurmTuned, "CPUS=64"}, where: manyCPUs, named: 256, plain: "`sbatch`",
-			jobs: 200, work: nothing, rounds: 15, rest: 500 * time.Millisecond, spread: slurmPeriod, open: openCrowded},
+			jobs: 200, work: nothing, rounds: 15, rest: 500 * time.Millisecond, spread: slurmPeriod, open: openCrowded(withPilots(pilots, rateLimit), true)},
 		{name: "Kubernetes", dir: "kube", env: kubeConfig, plain: "a Job made through the API and watched until it is complete",
 			starts: 10, jobs: 20, work: nothing, rounds: 5, rest: 2 * time.Second, spread: 2 * time.Second, open: openKube},
 	}
@@ -91,7 +91,7 @@ func (c *contest) end() {
 	c.server.stop()
 }
 
-// entrant is a way through Trainyard. startLimit and rateLimit say what its figures depend on.
+// entrant is a way through Trainyard. startLimit and rateLimit say what its figures depend on; without startLimit starts are not measured.
 type entrant struct {
 	side
 	name, startLimit, rateLimit string
@@ -204,7 +204,7 @@ func lastLine(text string) string {
 type pair struct {
 	through, what string
 	plain, ours   string
-	more          float64 // of the engine's own time that Trainyard takes, 1.00 being as much
+	more          string // of the engine's own time that Trainyard takes, 1.00 being as much
 	limits        string
 	crowded       bool // on an engine that is: see engine.crowded
 }
@@ -218,28 +218,33 @@ func (e *engine) measure(ctx context.Context, binary string) ([]pair, error) {
 	if err != nil {
 		return nil, err
 	}
-	sides := []side{c.plain}
+	all, starting := []side{c.plain}, []side{c.plain}
 	for _, o := range c.ours {
-		sides = append(sides, o)
+		all = append(all, o)
+		if o.startLimit != "" {
+			starting = append(starting, o)
+		}
 	}
 	var starts [][]cost
 	if e.starts > 0 {
-		starts, err = e.inTurn(ctx, sides, "start", e.starts+1, func(s side, name string) (time.Duration, error) { return s.start(ctx, name) })
+		starts, err = e.inTurn(ctx, starting, "start", e.starts+1, func(s side, name string) (time.Duration, error) { return s.start(ctx, name) })
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w; the server's log: %s", err, c.server.tail())
 	}
-	rates, err := e.inTurn(ctx, sides, "many", e.rounds, func(s side, name string) (time.Duration, error) { return s.many(ctx, name, e.work, e.jobs) })
+	rates, err := e.inTurn(ctx, all, "many", e.rounds, func(s side, name string) (time.Duration, error) { return s.many(ctx, name, e.work, e.jobs) })
 	if err != nil {
 		return nil, fmt.Errorf("%w; the server's log: %s", err, c.server.tail())
 	}
 	var rows []pair
+	started := 0
 	for i, o := range c.ours {
 		o.name += e.where
-		if e.starts > 0 {
-			a, b := times(starts[0]), times(starts[i+1])
+		if e.starts > 0 && o.startLimit != "" {
+			started++
+			a, b := times(starts[0]), times(starts[started])
 			rows = append(rows, pair{through: o.name, what: fmt.Sprintf("submit → the user's process starts, p50 and slowest of %d", e.starts), plain: spread(a), ours: spread(b),
-				more: ratio(quantile(b, 0.5), quantile(a, 0.5)), limits: o.startLimit})
+				more: fmt.Sprintf("%.2f", ratio(quantile(b, 0.5), quantile(a, 0.5))), limits: o.startLimit})
 		}
 		a, b := rates[0], rates[i+1]
 		rows = append(rows, pair{through: o.name, what: fmt.Sprintf("%d jobs of `%s` at once until all are over, median of %d rounds", e.jobs, e.work, e.rounds),
@@ -248,7 +253,7 @@ func (e *engine) measure(ctx context.Context, binary string) ([]pair, error) {
 	for i := range rows {
 		r := &rows[i]
 		r.crowded = e.crowded()
-		fmt.Fprintf(os.Stderr, "%-28s %-60s %s beside %s: × %.2f\n", r.through, r.what, r.ours, r.plain, r.more)
+		fmt.Fprintf(os.Stderr, "%-28s %-60s %s beside %s: × %s\n", r.through, r.what, r.ours, r.plain, r.more)
 	}
 	return rows, nil
 }
@@ -328,14 +333,15 @@ func times(c []cost) (d []time.Duration) {
 	return d
 }
 
-// byRound is the median of what one side took as a part of what another did in the same round.
-func byRound(ours, plain []cost) float64 {
+// byRound is what one side took as a part of what another did in the same round: the median, and between which the middle half of the rounds lie.
+func byRound(ours, plain []cost) string {
 	var parts []float64
 	for i := range ours {
 		parts = append(parts, ratio(ours[i].took, plain[i].took))
 	}
 	slices.Sort(parts)
-	return parts[len(parts)/2]
+	n := len(parts)
+	return fmt.Sprintf("%.2f (%.2f to %.2f)", parts[n/2], parts[n/4], parts[n-1-n/4])
 }
 
 // allProcessors is how long the processors of this computer have been at work since it was started.

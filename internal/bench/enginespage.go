@@ -6,7 +6,6 @@ import (
 	"os"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -25,8 +24,9 @@ func besides(rows []pair, leftOut []string) string {
 	var b strings.Builder
 	b.WriteString(besideHead + "\n\n")
 	b.WriteString("The same work on the same engine, by its own command and through Trainyard's HTTP API, in turn: the same image, the same resources, eight submitting\n" +
-		"at once. The last column but one is Trainyard's time as a part of the engine's own, of jobs at once the median over the rounds: up to 1.10 is\n" +
-		"what is aimed at. What processors did is counted for the whole computer, until some seconds after the last job. " + measuredToday() + "\n\n")
+		"at once. The last column but one is Trainyard's time as a part of the engine's own, of jobs at once the median over the rounds, and\n" +
+		"between which the middle half of them lie: up to 1.10 is what is aimed at. What processors did is counted for the whole computer, until some seconds\n" +
+		"after the last job. " + measuredToday() + "\n\n")
 	for _, e := range engines() {
 		if e.where == "" {
 			fmt.Fprintf(&b, "- %s by itself: %s.\n", e.name, e.plain)
@@ -66,7 +66,7 @@ func table(b *strings.Builder, rows []pair, crowded bool) {
 func measuredToday() string { return "Measured on " + time.Now().Format(time.DateOnly) + "." }
 
 func (r pair) line() string {
-	return fmt.Sprintf("| %s | %s | %s | %s | %.2f | %s |\n", r.through, r.what, r.plain, r.ours, r.more, r.limits)
+	return fmt.Sprintf("| %s | %s | %s | %s | %s | %s |\n", r.through, r.what, r.plain, r.ours, r.more, r.limits)
 }
 
 // renewed is the part of the page about engines with rows in the place of those that go through the same; those that the page has not yet come after
@@ -130,11 +130,7 @@ func readBesides(part string) (rows []pair, leftOut []string, err error) {
 		if len(cells) != 6 {
 			return nil, nil, fmt.Errorf("the page has a row of %d columns: measure all with -only engines", len(cells))
 		}
-		more, err := strconv.ParseFloat(cells[4], 64)
-		if err != nil {
-			return nil, nil, fmt.Errorf("read the page's row %q: %w", cells[0], err)
-		}
-		rows = append(rows, pair{through: cells[0], what: cells[1], plain: cells[2], ours: cells[3], more: more, limits: cells[5], crowded: crowded})
+		rows = append(rows, pair{through: cells[0], what: cells[1], plain: cells[2], ours: cells[3], more: cells[4], limits: cells[5], crowded: crowded})
 	}
 	return rows, leftOut, nil
 }
