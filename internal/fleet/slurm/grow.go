@@ -139,6 +139,11 @@ func (d *Driver) submit(name string, r record, spec trainyard.MachineSpec, setti
 		Script: settings.Head() + d.script(name, r.Mark), Name: r.Mark, Dir: d.path(name, ""), Output: d.path(name, slurmFile), Nodes: 1,
 		CPUs: spec.Size.VCPUs, MemoryMB: int64(spec.Size.MemoryGB * 1024), GPUs: spec.Size.GPUs, Args: settings.Args(), Hold: d.lock,
 	})
+	if err != nil && slurm.Away(err) { // Slurm may have heard what sbatch did not come to tell
+		if j, look := d.current(d.life, r.Mark); look == nil && j.ID != "" {
+			job, err = j.ID, nil
+		}
+	}
 	if err != nil {
 		return fmt.Errorf("submit the machine to Slurm: %w", err)
 	}

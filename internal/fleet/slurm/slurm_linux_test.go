@@ -3,7 +3,9 @@ package slurm
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -85,6 +87,38 @@ func TestAgentThatEndsSaysWhy(t *testing.T) {
 	if got := only(t, d).Note; got != "its agent ended with exit status 3: the disk is on fire" {
 		t.Errorf("note %q", got)
 	}
+}
+
+// An sbatch that ends without a word has its job looked for; only if there is none was the machine not submitted.
+func TestMachineWhoseNumberWasNotToldIsThere(t *testing.T) {
+	l := newLocation(t)
+	dir := t.TempDir()
+	for _, name := range []string{"sbatch", "squeue", "scancel", "scontrol", "sinfo", "sacct"} {
+		path, err := exec.LookPath(name)
+		if err == nil && name == "sbatch" {
+			err = os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n[ ! -e \"$0.deaf\" ] || exit 0\n"+path+" \"$@\" >/dev/null\n"), 0o700)
+		} else if err == nil {
+			err = os.Symlink(path, filepath.Join(dir, name))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.settings.Commands = dir
+	d := l.open(t)
+	heard := spec("a", "x")
+	grow(t, d, heard)
+	job(t, d, heard.ID) // there is one
+	if err := os.WriteFile(filepath.Join(dir, "sbatch.deaf"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := d.Grow(t.Context(), []trainyard.MachineSpec{spec("b", "x")}); n != 0 || err == nil || !strings.Contains(err.Error(), "did not say the number") {
+		t.Errorf("of a machine that Slurm never heard of Grow says %d, %v", n, err)
+	}
+	until(t, "the one that was heard runs", func() bool {
+		list, err := d.Machines(t.Context())
+		return err == nil && slices.ContainsFunc(list, func(m trainyard.Machine) bool { return m.ID == heard.ID && m.State == trainyard.MachineRunning })
+	})
 }
 
 // A machine that Slurm took away is dead, and Grow gets another allocation for it.
