@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -148,15 +149,30 @@ func TestOneEnginesRowsTakeThePlaceOfItsOwn(t *testing.T) {
 
 func TestHowMuchRoundsDifferIsTold(t *testing.T) {
 	var plain, ours []cost
-	for _, times := range []int{9, 1, 2, 8, 3, 4, 7, 5, 6} {
-		plain = append(plain, cost{took: time.Second})
-		ours = append(ours, cost{took: time.Duration(times) * time.Second})
+	for i, times := range []int{9, 1, 2, 8, 3, 4, 7, 5, 6} {
+		engine := time.Duration(i+1) * time.Second // which is as quick in no two rounds
+		plain = append(plain, cost{took: engine})
+		ours = append(ours, cost{took: time.Duration(times) * engine})
 	}
 	if got := byRound(ours, plain); got != "5.00 (3.00 to 7.00)" {
 		t.Errorf("of 1 to 9 times the median and the middle half are %s", got)
 	}
 	if got := byRound(ours[:1], plain); got != "9.00 (9.00 to 9.00)" {
 		t.Errorf("of one round it is %s", got)
+	}
+}
+
+func TestEachSideHasItsOwnFigures(t *testing.T) {
+	took := func(seconds int) []cost { return []cost{{took: time.Duration(seconds) * time.Second}} }
+	e := &engine{where: ", here", starts: 1, jobs: 1, rounds: 1, work: nothing}
+	ours := []entrant{{name: "a", startLimit: "s"}, {name: "b"}, {name: "c", startLimit: "s"}}
+	var got []string
+	for _, r := range e.rows(ours, [][]cost{took(1), took(2), took(3)}, [][]cost{took(10), took(40), took(50), took(60)}) {
+		got = append(got, r.through+" "+r.more)
+	}
+	want := []string{"a, here 2.00", "a, here 4.00 (4.00 to 4.00)", "b, here 5.00 (5.00 to 5.00)", "c, here 3.00", "c, here 6.00 (6.00 to 6.00)"}
+	if !slices.Equal(got, want) {
+		t.Errorf("rows %q", got)
 	}
 }
 

@@ -67,23 +67,25 @@ func openPilots(ctx context.Context, binary string, n int, limit string) (*conte
 // program for tasks. With parts there are that program without a server, and Trainyard with it in the place of its own, too.
 func openCrowded(open func(context.Context, string) (*contest, error), parts bool) func(ctx context.Context, binary string) (*contest, error) {
 	return func(ctx context.Context, binary string) (*contest, error) {
-		c, err := open(ctx, binary)
+		self, err := os.Executable()
 		if err != nil {
-			return c, err
+			return nil, err
 		}
-		return c, addLeast(ctx, c, parts)
+		program := filepath.Join(filepath.Dir(self), "bench-least")
+		if _, err := os.Stat(program); err != nil {
+			return nil, fmt.Errorf("the program to compare with is not beside this one (make bench builds it): %w", err)
+		}
+		c, err := open(ctx, binary)
+		if err == nil {
+			err = addLeast(ctx, c, self, program, parts)
+		}
+		return c, err
 	}
 }
 
-func addLeast(ctx context.Context, c *contest, parts bool) error {
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	least := sbatch{conf: os.Getenv(slurmConf), dir: c.server.stamps(), program: filepath.Join(filepath.Dir(self), "bench-least")}
-	if _, err := os.Stat(least.program); err != nil {
-		return fmt.Errorf("the program to compare with is not beside this one (make bench builds it): %w", err)
-	}
+// addLeast adds what openCrowded has besides. self is this program's path, and program that of the least program for tasks.
+func addLeast(ctx context.Context, c *contest, self, program string, parts bool) (err error) {
+	least := sbatch{conf: os.Getenv(slurmConf), dir: c.server.stamps(), program: program}
 	if parts {
 		c.ours = append(c.ours, entrant{least, "no Trainyard: `sbatch` of an empty program for tasks", "", leastLimit})
 	}

@@ -236,11 +236,19 @@ func (e *engine) measure(ctx context.Context, binary string) ([]pair, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w; the server's log: %s", err, c.server.tail())
 	}
-	var rows []pair
+	rows := e.rows(c.ours, starts, rates)
+	for _, r := range rows {
+		fmt.Fprintf(os.Stderr, "%-28s %-60s %s beside %s: × %s\n", r.through, r.what, r.ours, r.plain, r.more)
+	}
+	return rows, nil
+}
+
+// rows are those of the table. starts are of the engine by itself and of those of ours whose starts are measured, and rates of it and all of ours.
+func (e *engine) rows(ours []entrant, starts, rates [][]cost) (rows []pair) {
 	started := 0
-	for i, o := range c.ours {
+	for i, o := range ours {
 		o.name += e.where
-		if e.starts > 0 && o.startLimit != "" {
+		if len(starts) > 0 && o.startLimit != "" {
 			started++
 			a, b := times(starts[0]), times(starts[started])
 			rows = append(rows, pair{through: o.name, what: fmt.Sprintf("submit → the user's process starts, p50 and slowest of %d", e.starts), plain: spread(a), ours: spread(b),
@@ -251,11 +259,9 @@ func (e *engine) measure(ctx context.Context, binary string) ([]pair, error) {
 			plain: rate(e.jobs, a), ours: rate(e.jobs, b), more: byRound(b, a), limits: o.rateLimit})
 	}
 	for i := range rows {
-		r := &rows[i]
-		r.crowded = e.crowded()
-		fmt.Fprintf(os.Stderr, "%-28s %-60s %s beside %s: × %s\n", r.through, r.what, r.ours, r.plain, r.more)
+		rows[i].crowded = e.crowded()
 	}
-	return rows, nil
+	return rows
 }
 
 // inTurn has each side do something n times, one after the other, so that none always comes after the same. What is done first is for
@@ -333,7 +339,7 @@ func times(c []cost) (d []time.Duration) {
 	return d
 }
 
-// byRound is what one side took as a part of what another did in the same round: the median, and between which the middle half of the rounds lie.
+// byRound is what one side took as a part of what another did in the same round: the median, and in brackets where the middle half of the rounds lie, or a little more.
 func byRound(ours, plain []cost) string {
 	var parts []float64
 	for i := range ours {

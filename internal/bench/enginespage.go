@@ -6,6 +6,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -24,9 +25,9 @@ func besides(rows []pair, leftOut []string) string {
 	var b strings.Builder
 	b.WriteString(besideHead + "\n\n")
 	b.WriteString("The same work on the same engine, by its own command and through Trainyard's HTTP API, in turn: the same image, the same resources, eight submitting\n" +
-		"at once. The last column but one is Trainyard's time as a part of the engine's own, of jobs at once the median over the rounds, and\n" +
-		"between which the middle half of them lie: up to 1.10 is what is aimed at. What processors did is counted for the whole computer, until some seconds\n" +
-		"after the last job. " + measuredToday() + "\n\n")
+		"at once. The last column but one is Trainyard's time as a part of the engine's own: up to 1.10 is what is aimed at. Of jobs at once it is the\n" +
+		"median of what each round has, which need not be what the median rates have, and in brackets is where the middle half of the rounds lie. What\n" +
+		"processors did is counted for the whole computer, until some seconds after the last job. " + measuredToday() + "\n\n")
 	for _, e := range engines() {
 		if e.where == "" {
 			fmt.Fprintf(&b, "- %s by itself: %s.\n", e.name, e.plain)
@@ -129,6 +130,10 @@ func readBesides(part string) (rows []pair, leftOut []string, err error) {
 		}
 		if len(cells) != 6 {
 			return nil, nil, fmt.Errorf("the page has a row of %d columns: measure all with -only engines", len(cells))
+		}
+		times, _, _ := strings.Cut(cells[4], " ")
+		if _, err := strconv.ParseFloat(times, 64); err != nil {
+			return nil, nil, fmt.Errorf("read the page's row %q: %w", cells[0], err)
 		}
 		rows = append(rows, pair{through: cells[0], what: cells[1], plain: cells[2], ours: cells[3], more: cells[4], limits: cells[5], crowded: crowded})
 	}

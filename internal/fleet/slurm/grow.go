@@ -66,7 +66,7 @@ func (d *Driver) grow(ctx context.Context, spec trainyard.MachineSpec) error {
 			return d.again(ctx, name, r, j, spec)
 		}
 	}
-	return d.submit(name, r, spec, settings)
+	return d.submit(ctx, name, r, spec, settings)
 }
 
 // current is a machine's job that waits or runs, as Slurm says now; one without a number if there is none.
@@ -124,7 +124,7 @@ func (d *Driver) prepare(name string, r record, spec trainyard.MachineSpec) erro
 }
 
 // submit hands the machine to Slurm, under a name that was written down before: should we die in between, the next server finds it.
-func (d *Driver) submit(name string, r record, spec trainyard.MachineSpec, settings slurm.Settings) error {
+func (d *Driver) submit(ctx context.Context, name string, r record, spec trainyard.MachineSpec, settings slurm.Settings) error {
 	if err := d.client.Remove(d.statePath(name)); err != nil {
 		return err
 	}
@@ -135,13 +135,14 @@ func (d *Driver) submit(name string, r record, spec trainyard.MachineSpec, setti
 	if err := d.save(name, r); err != nil {
 		return err
 	}
-	job, err := d.client.Submit(d.life, slurm.Batch{
+	job, err := d.client.Submit(d.life, slurm.Batch{ // not ctx: half a submission helps nobody
 		Script: settings.Head() + d.script(name, r.Mark), Name: r.Mark, Dir: d.path(name, ""), Output: d.path(name, slurmFile), Nodes: 1,
 		CPUs: spec.Size.VCPUs, MemoryMB: int64(spec.Size.MemoryGB * 1024), GPUs: spec.Size.GPUs, Args: settings.Args(), Hold: d.lock,
 	})
 	if err != nil && slurm.Away(err) { // Slurm may have heard what sbatch did not come to tell
-		if j, look := d.current(d.life, r.Mark); look == nil && j.ID != "" {
-			job, err = j.ID, nil
+		if jobs, look := d.client.Queue(ctx, r.Mark); look == nil && len(jobs) > 0 {
+			d.log.Warn("Slurm has a machine whose number was not told", "node", spec.ID, "job", jobs[0].ID, "err", err)
+			job, err = jobs[0].ID, nil
 		}
 	}
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/trainyard/trainyard"
 	"github.com/trainyard/trainyard/internal/fleet"
+	"github.com/trainyard/trainyard/internal/slurm"
 )
 
 func TestAgentIsToldEverything(t *testing.T) {
@@ -108,17 +109,27 @@ func TestMachineWhoseNumberWasNotToldIsThere(t *testing.T) {
 	d := l.open(t)
 	heard := spec("a", "x")
 	grow(t, d, heard)
-	job(t, d, heard.ID) // there is one
+	if jobs, err := d.client.Queue(t.Context()); err != nil || len(ours(jobs, d.suffix)) != 1 {
+		t.Fatalf("of one machine there are the jobs %+v, %v", jobs, err)
+	}
 	if err := os.WriteFile(filepath.Join(dir, "sbatch.deaf"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if n, err := d.Grow(t.Context(), []trainyard.MachineSpec{spec("b", "x")}); n != 0 || err == nil || !strings.Contains(err.Error(), "did not say the number") {
 		t.Errorf("of a machine that Slurm never heard of Grow says %d, %v", n, err)
 	}
+	if jobs, err := d.client.Queue(t.Context()); err != nil || len(ours(jobs, d.suffix)) != 1 {
+		t.Errorf("the jobs are %+v, %v", jobs, err)
+	}
 	until(t, "the one that was heard runs", func() bool {
 		list, err := d.Machines(t.Context())
 		return err == nil && slices.ContainsFunc(list, func(m trainyard.Machine) bool { return m.ID == heard.ID && m.State == trainyard.MachineRunning })
 	})
+}
+
+// ours are the jobs of a location, by the end of its jobs' names.
+func ours(jobs []slurm.Job, suffix string) []slurm.Job {
+	return slices.DeleteFunc(jobs, func(j slurm.Job) bool { return !strings.HasSuffix(j.Name, suffix) })
 }
 
 // A machine that Slurm took away is dead, and Grow gets another allocation for it.
