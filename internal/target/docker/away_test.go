@@ -49,12 +49,17 @@ func (e *ownEngine) stop()  { e.t.Helper(); e.do("engine.sh", "stop", e.dir, "do
 func (e *ownEngine) kill()  { e.t.Helper(); e.do("engine.sh", "kill", e.dir, "dockerd") }
 func (e *ownEngine) start() { e.t.Helper(); e.do("engine.sh", "start", e.dir, "dockerd") }
 
-// wantAway fails unless Observe says that it cannot look, and Stop and Remove say that they cannot act.
+// wantAway fails unless Observe says that it cannot look, as soon as it is heard that the engine's events have ended, and Capacity and Remove that
+// they cannot act.
 func wantAway(t *testing.T, d *Driver, id trainyard.TaskID) {
 	t.Helper()
-	if all, err := d.Observe(t.Context()); err == nil || len(all) > 0 {
-		t.Errorf("while the engine is away Observe lists %v (%v)", all, err)
-	}
+	until(t, "it is seen that the engine is away", func() bool {
+		all, err := d.Observe(t.Context())
+		if err != nil && len(all) > 0 {
+			t.Errorf("while the engine is away Observe lists %v (%v)", all, err)
+		}
+		return err != nil
+	})
 	if _, err := d.Capacity(t.Context()); err == nil {
 		t.Error("while the engine is away there is capacity")
 	}
