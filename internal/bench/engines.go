@@ -339,7 +339,8 @@ func times(c []cost) (d []time.Duration) {
 	return d
 }
 
-// byRound is what one side took as a part of what another did in the same round: the median, and in brackets where the middle half of the rounds lie, or a little more.
+// byRound is what one side took as a part of what another did in the same round: the median, and in brackets where the middle half of the rounds
+// lie, or a little more.
 func byRound(ours, plain []cost) string {
 	var parts []float64
 	for i := range ours {
