@@ -303,4 +303,8 @@ type FleetReport struct {
 	Machines []Machine         `json:"machines"`          // all of them
 	Stopped  []NodeID          `json:"stopped,omitempty"` // gone for certain, with everything that ran there
 	Failed   map[NodeID]string `json:"failed,omitempty"`  // could not be started, and why
+
+	// Away is why nothing can be said of the machines: what would have to be asked for them does not answer. Machines is empty then, which
+	// means nothing.
+	Away string `json:"away,omitempty"`
 }

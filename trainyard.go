@@ -120,6 +120,7 @@ type Location struct {
 	Approved []string        `json:"approved,omitempty"` // sizes, series or families that need approval and have it; "all"
 	Capacity Capacity        `json:"capacity,omitzero"`  // of all its machines together
 	Machine  Resources       `json:"machine,omitzero"`   // the one machine that all its nodes share; zero: each is one of its own
+	Away     string          `json:"away,omitempty"`     // why nothing is known of its machines at the moment, for people; "": they are known
 	Settings json.RawMessage `json:"-"`                  // of the fleet; may hold secrets
 }
 

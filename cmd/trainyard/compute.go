@@ -236,8 +236,11 @@ func (a *app) computeDelete() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := a.wait(ctx, c, cmd, ans, "deleting "+n+": its nodes are leaving"); err != nil {
+			if err := a.waitDeleted(ctx, c, cmd, ans, n); err != nil {
 				return err
+			}
+			if flagBool(cmd, "no-wait") {
+				return nil
 			}
 			a.say("%s is deleted", n)
 			return nil
@@ -245,6 +248,50 @@ func (a *app) computeDelete() *cobra.Command {
 	}, trainyard.KindCompute)
 	cmd.Flags().Bool("force", false, "cancel the jobs that run or wait on it first")
 	return addWaitFlags(addYes(cmd))
+}
+
+// waitDeleted waits until a compute's nodes are gone and says what keeps them, if the compute knows it.
+func (a *app) waitDeleted(ctx context.Context, c *client.Client, cmd *cobra.Command, ans *client.Answer, n string) error {
+	if flagBool(cmd, "no-wait") {
+		return nil
+	}
+	const pause = 5 * time.Second // between looks at the compute
+	start, looked, why := a.now(), a.now(), ""
+	defer a.done()
+	return c.Wait(ctx, ans, func(client.Operation) {
+		now := a.now()
+		if now.Sub(looked) >= pause {
+			looked = now
+			if was := why; a.kept(ctx, c, n, &why) && why != was {
+				a.note("%s waits: %s; it is deleted when that is over, whether this command waits for it or not", n, why)
+			}
+		}
+		if now.Sub(start).Milliseconds() > 300 {
+			a.status("deleting %s: its nodes are leaving … %s", n, long(now.Sub(start)))
+		}
+	})
+}
+
+// kept finds out why machines of a compute cannot be had, or given back. ok is false if it says nothing of that.
+func (a *app) kept(ctx context.Context, c *client.Client, n string, why *string) (ok bool) {
+	data, err := c.Get(ctx, "computes", n)
+	if err != nil {
+		return false
+	}
+	var got struct {
+		Properties struct {
+			Properties struct {
+				Errors []struct {
+					Error trainyard.Error `json:"error"`
+				} `json:"errors"`
+			} `json:"properties"`
+		} `json:"properties"`
+	}
+	if err := json.Unmarshal(data, &got); err != nil || len(got.Properties.Properties.Errors) == 0 {
+		return false
+	}
+	*why = got.Properties.Properties.Errors[0].Error.Message
+	return true
 }
 
 func (a *app) computeAct(action, done, short string) *cobra.Command {

@@ -55,21 +55,21 @@ func (a *app) locationShow() *cobra.Command {
 
 func (a *app) locationView() view {
 	return view{table: func(items []any) *table {
-		t := &table{heads: []string{"Name", "Driver", "Nodes", "vCPUs", "GPUs", "Sizes", "Regions", "Default"}, right: []bool{2: true, 3: true, 4: true, 5: true}}
+		t := &table{heads: []string{"Name", "Driver", "Nodes", "vCPUs", "GPUs", "Sizes", "Regions", "Default", "Away"}, right: []bool{2: true, 3: true, 4: true, 5: true}}
 		for _, it := range items {
 			e := asMap(it)
 			first := ""
 			if yes, _ := e["default"].(bool); yes {
 				first = "yes"
 			}
-			t.add(text(e, "name"), text(e, "driver"), share(e, "nodes"), share(e, "vcpus"), share(e, "gpus"), plain(e["size_count"]), strings.Join(texts(e["regions"]), ", "), first)
+			t.add(text(e, "name"), text(e, "driver"), share(e, "nodes"), share(e, "vcpus"), share(e, "gpus"), plain(e["size_count"]), strings.Join(texts(e["regions"]), ", "), first, text(e, "away"))
 		}
 		return t
 	}, detail: func(e map[string]any) {
 		a.pairs(a.out, [][2]string{
 			{"location", text(e, "name")}, {"driver", text(e, "driver")}, {"nodes", share(e, "nodes")}, {"vCPUs", share(e, "vcpus")}, {"GPUs", share(e, "gpus")},
 			{"sizes", plain(e["size_count"]) + ": trainyard compute list-sizes --location " + text(e, "name")},
-			{"regions", strings.Join(texts(e["regions"]), ", ")}, {"approved", strings.Join(texts(e["approved"]), ", ")},
+			{"regions", strings.Join(texts(e["regions"]), ", ")}, {"approved", strings.Join(texts(e["approved"]), ", ")}, {"away", text(e, "away")},
 		})
 	}}
 }

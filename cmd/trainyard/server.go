@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -260,13 +261,8 @@ func hostFleets(ctx context.Context, cfg *serverConfig, will *control.Control, g
 	}
 	for _, loc := range append(slices.Clone(will.Locations), will.OtherPlaces()...) {
 		kind := fleetKind(loc.Driver)
-		c := kind.New()
-		if len(loc.Settings) > 0 {
-			if err := json.Unmarshal(loc.Settings, c); err != nil {
-				return trainyard.Invalid("the settings of location %s cannot be read: %v", loc.Name, err)
-			}
-		}
-		if err := c.Validate(); err != nil {
+		c, err := fleetConfig(kind, loc.Settings)
+		if err != nil {
 			return fmt.Errorf("location %s: %w", loc.Name, err)
 		}
 		env := fleet.Env{Dir: filepath.Join(cfg.Dir, "machines", filepath.FromSlash(loc.Name)), Name: loc.Name, Server: serverURL, Binary: self,
@@ -290,6 +286,22 @@ func hostFleets(ctx context.Context, cfg *serverConfig, will *control.Control, g
 	return nil
 }
 
+// fleetConfig is a fleet's configuration with a location's settings, every one of which it must know.
+func fleetConfig(kind fleet.Kind, settings json.RawMessage) (fleet.Config, error) {
+	c := kind.New()
+	if len(settings) > 0 {
+		in := json.NewDecoder(bytes.NewReader(settings))
+		in.DisallowUnknownFields()
+		if err := in.Decode(c); err != nil {
+			if name, unknown := strings.CutPrefix(err.Error(), "json: unknown field "); unknown {
+				return nil, trainyard.Invalid("driver %s has no setting %s", kind.Name, name)
+			}
+			return nil, trainyard.Invalid("settings for driver %s cannot be read: %s", kind.Name, strings.TrimPrefix(err.Error(), "json: "))
+		}
+	}
+	return c, c.Validate()
+}
+
 // readLocations reads the configuration file. Without one there is one location: this machine, which grants every size.
 func readLocations(cfg *serverConfig) ([]trainyard.Location, error) {
 	here := []trainyard.Location{{Name: trainyard.DefaultLocation, Driver: fleets()[0].Name, Approved: []string{"all"}}}
@@ -300,11 +312,14 @@ func readLocations(cfg *serverConfig) ([]trainyard.Location, error) {
 			return here, nil
 		}
 	}
-	var drivers []string
+	var drivers []spec.Driver
 	for _, k := range fleets() {
 		one := func(a control.Kind) bool { return a.Fleet == k.Name } // its machines are attached one by one
 		if !slices.ContainsFunc(attachable(), one) {
-			drivers = append(drivers, k.Name)
+			drivers = append(drivers, spec.Driver{Name: k.Name, Check: func(settings []byte) error {
+				_, err := fleetConfig(k, settings)
+				return err
+			}})
 		}
 	}
 	s, err := spec.LoadServer(path, drivers)

@@ -35,7 +35,7 @@ const (
 
 // narrowest is how far a column is squeezed before spare ones are left out.
 func (t *table) narrowest(col int) int {
-	if t.heads[col] == "Why" {
+	if t.heads[col] == "Why" || t.heads[col] == "Away" {
 		return narrowWhy
 	}
 	return narrowCell

@@ -194,8 +194,12 @@ func unplugSlurm(t *testing.T) {
 		return
 	}
 	s := slurmParts{t, conf, filepath.Dir(filepath.Dir(conf))}
-	l := newLab(t)
+	l := newLabWith(t, "locations: [{name: local}, {name: alloc, driver: slurm, settings: {confPath: "+conf+"}, capacity: {nodes: 1}}]\n")
 	l.cli("compute", "attach", "-n", "hpc", "--type", "slurm", "--conf", conf, "-o", "none")
+	for _, name := range []string{"pilots", "more-pilots"} {
+		l.cli("compute", "create", "-n", name, "--type", "amlcompute", "--location", "alloc", "--size", "Standard_F2s_v2", "--max-instances", "1",
+			"--idle-time-before-scale-down", "1", "-o", "none")
+	}
 	p := &place{lab: l, compute: "hpc"}
 	t.Cleanup(func() {
 		s.begin("slurmctld", "-D", "-f", conf) // one that finds another in its place ends
@@ -210,6 +214,7 @@ func unplugSlurm(t *testing.T) {
 	l.start()
 	s.begin("slurmctld", "-D", "-f", conf)
 	l.once("controller", "Unable to contact slurm controller")
+	unplugPilots(l, s)
 
 	l.talks(p, "node-daemon")
 	node := s.nodeOf(l, "node-daemon")
@@ -226,6 +231,25 @@ func unplugSlurm(t *testing.T) {
 	s.begin("slurmd", "-D", "-N", node, "-f", conf)
 	s.run("scontrol", "update", "nodename="+node, "state=resume")
 	l.again("node", "node")
+}
+
+// unplugPilots kills slurmctld while a pilot node works: what runs there goes on, and what needs a node says why there is none.
+func unplugPilots(l *lab, s slurmParts) {
+	l.t.Helper()
+	pilots, more := &place{lab: l, compute: "pilots"}, &place{lab: l, compute: "more-pilots"}
+	l.talks(pilots, "on-a-pilot", "environment_variables.PACE=0.2")
+	s.end("slurmctld")
+	l.run(more, "hello", more.compute, "wants-a-pilot")
+	l.says("wants-a-pilot", "location alloc", "Unable to contact slurm controller")
+	if out := l.cli("location", "list", "-o", "json"); !strings.Contains(out, "Unable to contact slurm controller") {
+		l.t.Errorf("the locations do not say it: %s", out)
+	}
+	l.once("on-a-pilot", "") // nobody needs Slurm for that
+	s.begin("slurmctld", "-D", "-f", s.conf)
+	l.until("wants-a-pilot", trainyard.JobCompleted)
+	l.wait("nothing is said of it any more", func() bool {
+		return !strings.Contains(l.cli("location", "list", "-o", "json"), "away") && !strings.Contains(l.cli("compute", "list", "-o", "json"), "slurm controller")
+	})
 }
 
 // unplugKubernetes stops the API server, then the kubelet of a job's node, for ever in the eyes of the cluster.

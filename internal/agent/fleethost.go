@@ -45,6 +45,8 @@ type FleetHost struct {
 	log  *slog.Logger
 	news chan struct{}
 
+	since time.Time // from when on the machines could not be listed; zero if they can. For Run alone
+
 	mu      sync.Mutex
 	wanted  *trainyard.FleetWanted    // nil before the server's first word
 	ending  map[trainyard.NodeID]bool // being ended
@@ -132,7 +134,7 @@ func (h *FleetHost) listen(ctx context.Context) {
 }
 
 // round makes the difference between what is there and what is wanted, and tells. It returns when to look again. With half a view it
-// does nothing and tells nothing.
+// does nothing, and tells why.
 func (h *FleetHost) round(ctx context.Context) (again time.Duration, err error) {
 	h.mu.Lock()
 	w := h.wanted
@@ -142,18 +144,31 @@ func (h *FleetHost) round(ctx context.Context) (again time.Duration, err error) 
 	}
 	have, err := h.cfg.Driver.Machines(ctx)
 	if err != nil {
-		return fleetLook, fmt.Errorf("nothing is started or ended without the whole list of machines: %w", err)
+		return fleetLook, h.blind(ctx, fmt.Errorf("nothing is started or ended without the whole list of machines: %w", err))
 	}
+	h.since = time.Time{}
 	h.end(ctx, surplus(have, w.Machines))
 	missing, again := h.missing(have, w.Machines)
 	if len(missing) > 0 {
 		_, err := h.cfg.Driver.Grow(ctx, missing)
 		again = min(again, h.blame(missing, err))
 		if have, err = h.cfg.Driver.Machines(ctx); err != nil {
-			return fleetLook, fmt.Errorf("nothing is told without the whole list of machines: %w", err)
+			return fleetLook, h.blind(ctx, fmt.Errorf("nothing is known without the whole list of machines: %w", err))
 		}
 	}
 	return again, h.tell(ctx, have)
+}
+
+// blind tells that the machines cannot be listed, and since when; err is returned, with what went wrong in telling.
+func (h *FleetHost) blind(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return err
+	}
+	if h.since.IsZero() {
+		h.since = time.Now()
+	}
+	away := fmt.Sprintf("the machines of location %s cannot be asked for since %s: %v", h.cfg.Location, h.since.UTC().Format("15:04:05 MST"), errors.Unwrap(err))
+	return errors.Join(err, h.cfg.Link.FleetReport(ctx, trainyard.FleetReport{Location: h.cfg.Location, Away: away}))
 }
 
 // surplus lists the machines that are there and not wanted.

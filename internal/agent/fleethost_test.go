@@ -273,14 +273,26 @@ func TestHalfAViewOfAFleetChangesNothing(t *testing.T) {
 		p.set("b")
 		<-time.After(time.Minute)
 		equal(t, p.machines(), "a")
-		if len(p.reports) != n {
-			t.Error("half a view was told")
+		since := ""
+		for _, r := range p.reports[n:] {
+			if since == "" {
+				since = r.Away
+			}
+			if len(r.Machines) > 0 || r.Away != since || !strings.Contains(r.Away, "location local") || !strings.Contains(r.Away, "cannot be read") {
+				t.Errorf("half a view was told as %+v", r)
+			}
+		}
+		if since == "" {
+			t.Error("nobody was told that there is half a view")
 		}
 		p.mu.Lock()
 		p.blind = false
 		p.mu.Unlock()
 		<-time.After(6 * time.Second)
 		equal(t, p.machines(), "b")
+		if got := p.last(); got.Away != "" || len(got.Machines) != 1 {
+			t.Errorf("told %+v", got)
+		}
 	})
 }
 

@@ -76,6 +76,7 @@ type locationBody struct {
 	Used     trainyard.Capacity `json:"used"`
 	Sizes    int                `json:"sizeCount"`
 	Machine  *machineBody       `json:"machine,omitempty"`
+	Away     string             `json:"away,omitempty"` // why nothing is known of its machines
 }
 
 // machineBody is the one machine that all nodes of a location share.
@@ -92,7 +93,7 @@ func (d *door) locationBody(c *call, l trainyard.Location, first bool) locationB
 	}
 	return locationBody{Machine: machine, Name: l.Name, ID: "/subscriptions/" + c.place.subscription + "/providers/" + trainyard.Provider + "/locations/" + l.Name,
 		Driver: l.Driver, Default: first, Regions: listOf(l.Regions), Approved: listOf(l.Approved), Capacity: l.Capacity,
-		Used: d.Places.Used(c.Context(), l.Name), Sizes: len(l.Sizes)}
+		Used: d.Places.Used(c.Context(), l.Name), Sizes: len(l.Sizes), Away: l.Away}
 }
 
 func (d *door) listLocations(c *call, _ trainyard.Kind) (reply, error) {

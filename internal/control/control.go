@@ -67,6 +67,7 @@ type Control struct {
 	seen    map[trainyard.NodeID]time.Time       // last sign of life
 	tasks   map[trainyard.TaskID]*trainyard.Task // as handed to nodes, so that tokens in them stay the same
 	remarks map[trainyard.NodeID]string          // what fleets say of their machines
+	away    map[string]string                    // by location: why nothing is known of its machines
 	polled  map[trainyard.JobKey]bool            // live jobs that a run-history client watches
 	nodes   *topics[trainyard.NodeID]
 	fleets  *topics[string]
@@ -91,7 +92,7 @@ type Control struct {
 func New(cfg Config) *Control {
 	c := &Control{
 		Config: cfg, sched: loop.NewWake(), scale: loop.NewWake(),
-		seen: map[trainyard.NodeID]time.Time{}, tasks: map[trainyard.TaskID]*trainyard.Task{}, polled: map[trainyard.JobKey]bool{}, remarks: map[trainyard.NodeID]string{},
+		seen: map[trainyard.NodeID]time.Time{}, tasks: map[trainyard.TaskID]*trainyard.Task{}, polled: map[trainyard.JobKey]bool{}, remarks: map[trainyard.NodeID]string{}, away: map[string]string{},
 		nodes: newTopics[trainyard.NodeID](cfg.Now().UnixNano()), fleets: newTopics[string](cfg.Now().UnixNano()),
 		served: newServed(), routes: newTopics[string](cfg.Now().UnixNano()), gathered: newGathered(),
 	}

@@ -186,9 +186,6 @@ func (c *Control) present(ctx context.Context, j *trainyard.Job) *trainyard.Job 
 		last := j.Status.Reason
 		j.Status.Reason = trainyard.Reason{Code: codeSilent, Message: strings.TrimPrefix(last.Message+"; ", "; ") + why, Since: last.Since}
 	}
-	if n := len(j.Status.Timeline); n > 0 && (j.Status.Reason.Code == codeSilent || j.Status.Reason.Code == codeUnseen) {
-		j.Status.Timeline[n-1].Note = j.Status.Reason.Message
-	}
 	if j.Status.State == trainyard.JobQueued {
 		if why, _ := c.Store.Reason(j.Key()); why.Message != "" {
 			if before := j.Status.Reason; before.Code == "Preempted" || before.Code == "Retrying" { // that is the larger half of the story
@@ -196,6 +193,11 @@ func (c *Control) present(ctx context.Context, j *trainyard.Job) *trainyard.Job 
 			}
 			why.Since = j.Status.Reason.Since
 			j.Status.Reason = why
+		}
+	}
+	if now := j.Status.Reason; now.Code == codeSilent || now.Code == codeUnseen || j.Status.State == trainyard.JobQueued {
+		if n := len(j.Status.Timeline); n > 0 {
+			j.Status.Timeline[n-1].Note = now.Message
 		}
 	}
 	return j

@@ -180,6 +180,9 @@ func (c *Control) place(name string) *trainyard.Location {
 				if l.Driver == "process" {
 					l.Machine = trainyard.Resources{CPUs: c.Host.CPUs, MemoryMB: c.Host.MemoryMB, GPUs: c.Host.GPUs}
 				}
+				c.mu.Lock()
+				l.Away = c.away[name]
+				c.mu.Unlock()
 				return &l
 			}
 		}

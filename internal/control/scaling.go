@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -221,6 +222,10 @@ func (c *Control) FleetWanted(ctx context.Context, location string, after int64)
 
 // FleetReport takes note of what a fleet saw and did: nodes that are gone, and why machines could not be had.
 func (c *Control) FleetReport(ctx context.Context, r trainyard.FleetReport) error {
+	c.noteAway(r.Location, r.Away)
+	if r.Away != "" {
+		return c.noteFailures(ctx, r)
+	}
 	c.remark(r.Machines)
 	there := map[trainyard.NodeID]bool{}
 	for _, m := range r.Machines {
@@ -247,7 +252,19 @@ func (c *Control) FleetReport(ctx context.Context, r trainyard.FleetReport) erro
 	return c.noteFailures(ctx, r)
 }
 
-// noteFailures keeps on each compute why its machines could not be had, and forgets it when all could.
+// noteAway keeps why nothing is known of a location's machines; "" forgets it.
+func (c *Control) noteAway(location, why string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if why == "" {
+		delete(c.away, location)
+	} else {
+		c.away[location] = why
+	}
+}
+
+// noteFailures keeps on each compute why its machines could not be had, and forgets it when all could. Of a location that does not answer
+// that is true of all.
 func (c *Control) noteFailures(ctx context.Context, r trainyard.FleetReport) error {
 	failed := map[trainyard.ComputeKey]string{}
 	for id, why := range r.Failed {
@@ -260,7 +277,7 @@ func (c *Control) noteFailures(ctx context.Context, r trainyard.FleetReport) err
 		return err
 	}
 	for _, comp := range comps {
-		why := failed[comp.Key()]
+		why := cmp.Or(r.Away, failed[comp.Key()])
 		if comp.Where != r.Location || (why == "" && len(comp.Errors) == 0) || (why != "" && slices.Contains(comp.Errors, why)) {
 			continue
 		}
@@ -272,7 +289,11 @@ func (c *Control) noteFailures(ctx context.Context, r trainyard.FleetReport) err
 			comp.Errors = nil
 			if why != "" {
 				comp.Errors = []string{why}
-				tx.Event(c.event(comp.Scope, "compute", comp.Name, "node failed", "", why))
+				what := "node failed"
+				if r.Away != "" {
+					what = "location away"
+				}
+				tx.Event(c.event(comp.Scope, "compute", comp.Name, what, "", why))
 			}
 			return tx.PutCompute(comp)
 		})

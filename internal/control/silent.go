@@ -47,6 +47,8 @@ func (c *Control) whatThen(ctx context.Context, j *trainyard.Job) string {
 	switch {
 	case err != nil:
 		return ""
+	case comp.Elastic() && len(comp.Errors) > 0:
+		return fmt.Sprintf("; after %s the node is to be ended, and when that is certain the job goes to another: %s", expire, strings.Join(comp.Errors, "; "))
 	case comp.Elastic():
 		return fmt.Sprintf("; after %s the node is ended and the job goes to another", expire)
 	case len(comp.Errors) > 0:

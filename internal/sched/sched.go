@@ -164,15 +164,15 @@ func full(c *trainyard.ComputeView, q *trainyard.QueuedJob, free int) *trainyard
 	case starting > 0:
 		return &trainyard.Reason{Code: "NodesStarting", Message: fmt.Sprintf("%s is starting %s%s", c.Name, count(starting, "node"), have(q, free))}
 	case lost > 0 && usable+lost >= c.MaxNodes:
-		return &trainyard.Reason{Code: "NodesUnusable", Message: fmt.Sprintf("%s of %s cannot be used: nothing was heard of them; they are being replaced", count(lost, "node"), c.Name)}
+		return &trainyard.Reason{Code: "NodesUnusable", Message: fmt.Sprintf("%s of %s cannot be used: nothing was heard of them; they are being replaced%s", count(lost, "node"), c.Name, because(c))}
 	case len(c.Nodes) >= c.MaxNodes && c.MaxNodes > 0:
 		return &trainyard.Reason{Code: "AtMaximumNodes", Message: fmt.Sprintf("%s is at its maximum of %s; %s", c.Name, count(c.MaxNodes, "node"), running(busy)) + have(q, free)}
 	case c.Full != "":
-		return &trainyard.Reason{Code: "LocationFull", Message: c.Full + have(q, free)}
+		return &trainyard.Reason{Code: "LocationFull", Message: c.Full + have(q, free) + because(c)}
 	case c.MaxNodes == 0:
 		return &trainyard.Reason{Code: "AtMaximumNodes", Message: fmt.Sprintf("%s may have no nodes (max_instances is 0); raise it with: trainyard compute update --name %s --max-instances 1", c.Name, c.Name)}
 	}
-	return &trainyard.Reason{Code: "ScalingUp", Message: fmt.Sprintf("%s has %s and is about to grow%s", c.Name, count(len(c.Nodes), "node"), have(q, free))}
+	return &trainyard.Reason{Code: "ScalingUp", Message: fmt.Sprintf("%s has %s and is about to grow%s%s", c.Name, count(len(c.Nodes), "node"), have(q, free), because(c))}
 }
 
 // attached says why a job waits for a machine that was attached.

@@ -2,8 +2,10 @@ package spec
 
 import (
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/trainyard/trainyard"
 	"github.com/trainyard/trainyard/internal/catalog"
@@ -14,8 +16,15 @@ type Server struct {
 	Locations []trainyard.Location // the first is the default; empty: the file names none
 }
 
-// LoadServer reads the configuration of a server. drivers are the kinds of fleet that this build has.
-func LoadServer(path string, drivers []string) (*Server, error) {
+// Driver is a kind of fleet that a location may name.
+type Driver struct {
+	Name string
+	// Check says what is wrong with a location's settings, which are a JSON object.
+	Check func(settings []byte) error
+}
+
+// LoadServer reads the configuration of a server. drivers are the kinds of fleet that this build has; the first is the default.
+func LoadServer(path string, drivers []Driver) (*Server, error) {
 	data, err := slurp(path)
 	if err != nil {
 		return nil, err
@@ -34,9 +43,7 @@ func LoadServer(path string, drivers []string) (*Server, error) {
 	for i, n := range f.maps("locations") {
 		one := &fields{p: p, n: n, path: "locations" + (step{index: i}).String()}
 		l := one.location(drivers)
-		if slices.ContainsFunc(s.Locations, func(o trainyard.Location) bool { return o.Name == l.Name && l.Name != "" }) {
-			p.at(one.place("name"), one.at("name"), "there is another location %q above", l.Name)
-		}
+		one.apart(&l, s.Locations)
 		s.Locations = append(s.Locations, l)
 	}
 	f.done()
@@ -64,13 +71,43 @@ func (f *fields) maps(name string) []*node {
 	return out
 }
 
-func (f *fields) location(drivers []string) trainyard.Location {
-	l := trainyard.Location{Name: f.need("name"), Driver: f.text("driver"), Regions: f.list("regions"), Approved: f.list("approved")}
-	if l.Driver == "" {
-		l.Driver = drivers[0]
+// locationName is what a location may be called: it is also the name of a folder, and a part of addresses and of computes' names.
+var locationName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
+
+// apart says where a location cannot be told from one above it: names and regions are the same in any case.
+func (f *fields) apart(l *trainyard.Location, above []trainyard.Location) {
+	same := func(a, b string) bool { return a != "" && strings.EqualFold(a, b) }
+	for _, o := range above {
+		if same(o.Name, l.Name) {
+			f.p.at(f.place("name"), f.at("name"), "there is another location %q above", o.Name)
+		}
+		for _, region := range l.Regions {
+			if slices.ContainsFunc(o.Regions, func(r string) bool { return same(r, region) }) {
+				f.p.at(f.place("regions"), f.at("regions"), "region %s means location %q already", region, o.Name)
+			}
+		}
 	}
-	if !slices.Contains(drivers, l.Driver) {
-		f.p.at(f.place("driver"), f.at("driver"), "got %q, want one of %v", l.Driver, drivers)
+}
+
+func (f *fields) location(drivers []Driver) trainyard.Location {
+	l := trainyard.Location{Name: f.need("name"), Driver: f.text("driver"), Regions: f.list("regions"), Approved: f.list("approved")}
+	switch {
+	case l.Name == "":
+	case !locationName.MatchString(l.Name):
+		f.p.at(f.place("name"), f.at("name"), "%q cannot be a location's name: up to 63 letters, digits, '.', '_' and '-', beginning with a letter or a digit", l.Name)
+	case strings.EqualFold(l.Name, "attached"):
+		f.p.at(f.place("name"), f.at("name"), "%q cannot be a location's name: it is the place of machines that were attached", l.Name)
+	}
+	if l.Driver == "" {
+		l.Driver = drivers[0].Name
+	}
+	kind := slices.IndexFunc(drivers, func(d Driver) bool { return d.Name == l.Driver })
+	if kind < 0 {
+		var names []string
+		for _, d := range drivers {
+			names = append(names, d.Name)
+		}
+		f.p.at(f.place("driver"), f.at("driver"), "got %q, want one of: %s", l.Driver, strings.Join(names, ", "))
 	}
 	if c := f.sub("capacity"); c.n != nil {
 		l.Capacity = trainyard.Capacity{Nodes: or(c.integer("nodes", 1), 0), VCPUs: or(c.integer("vcpus", 1), 0), GPUs: or(c.integer("gpus", 1), 0)}
@@ -78,6 +115,9 @@ func (f *fields) location(drivers []string) trainyard.Location {
 	}
 	if s := f.sub("settings"); s.n != nil {
 		l.Settings = asJSON(s.n.plain())
+		if kind >= 0 {
+			f.settings(s.n, l.Settings, drivers[kind])
+		}
 	}
 	f.sizes(&l)
 	for _, s := range l.Sizes {
@@ -87,6 +127,21 @@ func (f *fields) location(drivers []string) trainyard.Location {
 	}
 	f.prices(&l)
 	return l
+}
+
+// settings has the driver look at its settings. The place is that of the field that it names first, if it names one.
+func (f *fields) settings(n *node, settings []byte, kind Driver) {
+	err := kind.Check(settings)
+	if err == nil {
+		return
+	}
+	where, field, first := f.place("settings"), f.at("settings"), len(err.Error())
+	for _, k := range n.keys {
+		if i := strings.Index(err.Error(), k.text); i >= 0 && i < first {
+			where, field, first = k.place, f.at("settings")+"."+k.text, i
+		}
+	}
+	f.p.at(where, field, "%v", err)
 }
 
 // sizes are names of the catalogue, or sizes of the location's own.

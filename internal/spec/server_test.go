@@ -18,6 +18,26 @@ func serverFile(t *testing.T, text string) string {
 	return path
 }
 
+func anything([]byte) error { return nil }
+
+func TestALocationThatCannotBeToldApartIsRefused(t *testing.T) {
+	for _, tt := range []struct{ text, want string }{
+		{`[{name: ..}]`, `config.yml:1:20: locations[0].name: ".." cannot be a location's name`},
+		{`[{name: lab/gpu}]`, `"lab/gpu" cannot be a location's name`},
+		{`[{name: .hidden}]`, `".hidden" cannot be a location's name`},
+		{`[{name: Attached}]`, "the place of machines that were attached"},
+		{`[{name: "a b"}]`, `"a b" cannot be a location's name`},
+		{`[{name: lab}, {name: LAB}]`, `there is another location "lab" above`},
+		{`[{name: lab, regions: [westeurope]}, {name: hpc, regions: [WestEurope]}]`, `region WestEurope means location "lab" already`},
+		{`[{name: lab, settings: {speed: 1, partiton: gpu}}]`, `config.yml:1:46: locations[0].settings.partiton: there is no partiton`},
+	} {
+		_, err := LoadServer(serverFile(t, "locations: "+tt.text+"\n"), []Driver{{"process", func([]byte) error { return trainyard.Invalid("there is no partiton") }}})
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v, want %q", tt.text, err, tt.want)
+		}
+	}
+}
+
 func TestAServersLocationsAreRead(t *testing.T) {
 	s, err := LoadServer(serverFile(t, `
 locations:
@@ -30,7 +50,7 @@ locations:
   - name: hpc
     driver: slurm
     settings: {partition: gpu}
-`), []string{"process", "slurm"})
+`), []Driver{{"process", anything}, {"slurm", anything}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +80,7 @@ locations:
   - name: lab
     prices: {Standard_DS3_v2: -1}
 place: here
-`), []string{"process"})
+`), []Driver{{"process", anything}})
 	if err == nil {
 		t.Fatal("it was accepted")
 	}

@@ -119,7 +119,7 @@ func (d *Driver) Machines(context.Context) ([]trainyard.Machine, error) {
 	return out, nil
 }
 
-// names lists the folders of machines.
+// names lists the folders of machines: what has none of a machine's own files is somebody else's, and left alone.
 func (d *Driver) names() ([]string, error) {
 	entries, err := os.ReadDir(d.env.Dir)
 	if err != nil {
@@ -127,11 +127,21 @@ func (d *Driver) names() ([]string, error) {
 	}
 	var out []string
 	for _, e := range entries {
-		if e.IsDir() && !strings.HasPrefix(e.Name(), ".") {
+		if e.IsDir() && !strings.HasPrefix(e.Name(), ".") && d.isMachine(e.Name()) {
 			out = append(out, e.Name())
 		}
 	}
 	return out, nil
+}
+
+// isMachine says whether a folder is a machine's. After a loss of power its record may be gone, and not all else.
+func (d *Driver) isMachine(name string) bool {
+	for _, own := range []string{recordFile, tokenFile, nodeFolder} {
+		if _, err := os.Lstat(filepath.Join(d.env.Dir, name, own)); err == nil {
+			return true
+		}
+	}
+	return false
 }
 
 // tidy clears what an earlier server left half done, takes up agents that it had started and not written down, and waits for those that

@@ -336,6 +336,35 @@ func TestHalfMadeAndHalfGoneMachinesAreCleared(t *testing.T) {
 	}
 }
 
+func TestFoldersOfOthersAreLeftAlone(t *testing.T) {
+	l := newLocation(t)
+	precious := filepath.Join(l.dir, "precious", "file")
+	if err := os.MkdirAll(filepath.Dir(precious), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(precious, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d := l.open(t)
+	s := spec(t, "n", "Standard_DS3_v2")
+	grow(t, d, s)
+	if err := os.Remove(filepath.Join(l.dir, fleet.Folder(s.ID), recordFile)); err != nil { // as a loss of power may leave it
+		t.Fatal(err)
+	}
+	there, err := d.Machines(t.Context())
+	if err != nil || len(there) != 1 || there[0].ID != s.ID {
+		t.Errorf("machines %v, %v", there, err)
+	}
+	for _, id := range []trainyard.NodeID{"precious", s.ID} {
+		if gone, err := d.Shrink(t.Context(), []trainyard.NodeID{id}); err != nil || len(gone) != 1 {
+			t.Errorf("shrink %s: %v, %v", id, gone, err)
+		}
+	}
+	if _, err := os.Stat(precious); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestLogsDoNotGrowWithoutEnd(t *testing.T) {
 	path := filepath.Join(t.TempDir(), logFile)
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)

@@ -49,7 +49,7 @@ func (d *Driver) read(name string) (record, error) {
 	path := filepath.Join(d.env.Dir, name, recordFile)
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		if _, err := os.Stat(filepath.Dir(path)); err == nil {
+		if d.isMachine(name) {
 			return record{ID: trainyard.NodeID(name)}, nil
 		}
 	}
