@@ -11,18 +11,28 @@ type Snapshot struct {
 
 // ComputeView is one compute in a Snapshot.
 type ComputeView struct {
-	Key       ComputeKey
-	Name      string
-	Type      string
-	MaxNodes  int  // most nodes it can ever have; 1 for Local
-	Exclusive bool // one task a node (clusters); else by Slots (local)
-	Stopped   bool // stopped by a user
-	Deleting  bool
-	Wanted    int      // nodes the scaler wants now
-	Errors    []string // why machines could not be had, newest last
-	Full      string   // why its location has no room for more of them
-	Nodes     []NodeView
-	Queue     []QueuedJob // by priority (higher first), then Seq
+	Key        ComputeKey
+	Name       string
+	Type       string
+	MaxNodes   int  // most nodes it can ever have; 1 for Local
+	Exclusive  bool // one task a node (clusters); else by Slots (local)
+	Stopped    bool // stopped by a user
+	Deleting   bool
+	Serverless bool     // nobody created it, and nobody can change it
+	Bound      *Bound   // most nodes that its location can ever hold; nil: no limit
+	Wanted     int      // nodes the scaler wants now
+	Errors     []string // why machines could not be had, newest last
+	Full       string   // why its location has no room for more of them
+	Nodes      []NodeView
+	Queue      []QueuedJob // by priority (higher first), then Seq
+}
+
+// Bound is how many nodes of a cluster's size its location can ever hold, beside those that other clusters keep for ever. It changes with
+// the minimums of those clusters.
+type Bound struct {
+	Location string
+	Size     string
+	Nodes    int
 }
 
 // NodeView is one node in a ComputeView.
@@ -76,6 +86,7 @@ type Demand struct {
 	Idle     time.Duration // a node idle for this long may go
 	Stopped  bool
 	Deleting bool
+	Bound    *Bound    // most nodes that its location can ever hold; nil: no limit
 	Queued   []int     // gang sizes of waiting jobs in queue order
 	Nodes    []NodeAge // all nodes that are not leaving
 }

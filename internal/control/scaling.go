@@ -44,7 +44,7 @@ func (c *Control) scaleAll(ctx context.Context, idle map[trainyard.NodeID]time.T
 	for _, n := range c.Store.AllNodes() {
 		nodes[n.Compute] = append(nodes[n.Compute], n)
 	}
-	again := time.Hour
+	again, bounds := time.Hour, c.bounds(comps, nodes)
 	var errs []error
 	var wishes []wish
 	for _, comp := range comps {
@@ -58,6 +58,7 @@ func (c *Control) scaleAll(ctx context.Context, idle map[trainyard.NodeID]time.T
 			errs = append(errs, fmt.Errorf("let preempted nodes of %s go: %w", comp.Name, err))
 		}
 		d := c.demand(comp, nodes[comp.Key()], idle)
+		d.Bound = bounds[comp.Key()]
 		w := wish{comp: comp, nodes: nodes[comp.Key()], demand: d, Scale: scale.Decide(d)}
 		if !w.Again.IsZero() {
 			again = min(again, max(time.Millisecond, w.Again.Sub(c.Now())))
@@ -67,6 +68,7 @@ func (c *Control) scaleAll(ctx context.Context, idle map[trainyard.NodeID]time.T
 	if err := c.share(ctx, wishes); err != nil {
 		errs = append(errs, err)
 	}
+	c.setLimits(wishes)
 	for _, w := range wishes {
 		if err := c.scaleOne(ctx, w); err != nil {
 			errs = append(errs, fmt.Errorf("scale %s: %w", w.comp.Name, err))

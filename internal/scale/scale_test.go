@@ -33,6 +33,7 @@ func TestDecide(t *testing.T) {
 		{"never more than the maximum", trainyard.Demand{Max: 2, Queued: []int{1, 1, 1, 1}, Nodes: []trainyard.NodeAge{n("a", busy, 0)}}, 1, 0, 0},
 		{"nodes on their way count", trainyard.Demand{Max: 4, Queued: []int{1, 1}, Nodes: []trainyard.NodeAge{n("a", creating, 0), n("b", creating, 0)}}, 0, 0, 0},
 		{"a gang larger than the cluster brings nothing", trainyard.Demand{Max: 2, Queued: []int{5}}, 0, 0, 0},
+		{"nor does one that its location can never hold, and those behind it get theirs", trainyard.Demand{Max: 9, Bound: &trainyard.Bound{Nodes: 2}, Queued: []int{5, 3, 2}}, 2, 0, 0},
 		{"the minimum is kept without work", trainyard.Demand{Min: 2, Max: 4}, 2, 0, 0},
 		{"an idle node stays for its idle time", trainyard.Demand{Max: 4, Idle: time.Minute, Nodes: []trainyard.NodeAge{n("a", idle, 20*time.Second)}}, 0, 0, 40 * time.Second},
 		{"and goes after it", trainyard.Demand{Max: 4, Idle: time.Minute, Nodes: []trainyard.NodeAge{n("a", idle, time.Minute)}}, 0, 1, 0},

@@ -86,7 +86,7 @@ func (s *sharing) serve(c *cluster) {
 	for c.blocked = false; c.next < len(c.Gangs); c.next++ {
 		free := len(s.idle(c)) + c.Coming - c.taken
 		lacks := max(c.Gangs[c.next]-free, 0)
-		if lacks > c.left || (lacks > 0 && (s.room(c) < c.Gangs[c.next] || !s.give(c, lacks))) {
+		if lacks > c.left || (lacks > 0 && !s.give(c, lacks)) {
 			c.blocked, c.short = true, lacks-(len(c.Idle)-len(s.idle(c))) > c.left
 			break
 		}
@@ -181,39 +181,17 @@ func (s *sharing) idle(c *cluster) []trainyard.NodeID {
 	return out
 }
 
-// room is how many nodes a cluster could have if everything went that does not stay for ever: the minimum of other dedicated clusters does.
-func (s *sharing) room(c *cluster) int {
-	var kept trainyard.Capacity
-	for _, o := range s.clusters {
-		if o != c && !o.Low {
-			kept = kept.Plus(min(o.Min, o.Have), o.Size)
-		}
-	}
-	n, most := 0, slices.Max(append([]int{1}, c.Gangs...))
-	for n < most && s.Capacity.Holds(kept.Plus(n+1, c.Size)) {
-		n++
-	}
-	return n
-}
-
 func less(a, b trainyard.Capacity) trainyard.Capacity {
 	return trainyard.Capacity{Nodes: a.Nodes - b.Nodes, VCPUs: a.VCPUs - b.VCPUs, GPUs: a.GPUs - b.GPUs}
 }
 
 // full says why a cluster does not get all that it asked for.
 func (s *sharing) full(c *cluster) trainyard.Reason {
-	room, gang := s.room(c), 1
-	if c.blocked {
-		gang = c.Gangs[c.next]
-	}
 	switch {
 	case !s.Capacity.Holds(trainyard.Capacity{}.Plus(1, c.Size)):
 		return trainyard.Reason{Code: "LocationFull", Message: fmt.Sprintf("location %s is too small for a node of size %s", s.Name, c.Size.Name)}
-	case room < gang && c.blocked:
-		return trainyard.Reason{Code: "LargerThanLocation", Message: fmt.Sprintf("the next job needs %d nodes of size %s at once and location %s has room for %d; "+
-			"cancel it, or lower resources.instance_count", gang, c.Size.Name, s.Name, room)}
 	case c.blocked && c.short:
-		return trainyard.Reason{Code: "AtMaximumNodes", Message: fmt.Sprintf("the next job needs %d nodes at once, more than the cluster may have beside those at work", gang)}
+		return trainyard.Reason{Code: "AtMaximumNodes", Message: "the next job needs more nodes at once than the cluster may have beside those at work"}
 	}
 	var parts []string
 	for _, p := range []struct {
@@ -224,10 +202,11 @@ func (s *sharing) full(c *cluster) trainyard.Reason {
 			parts = append(parts, fmt.Sprintf("%d of %d %s", p.used, p.limit, p.what))
 		}
 	}
-	text := fmt.Sprintf("location %s is full (%s are taken)", s.Name, strings.Join(parts, ", "))
-	if gang > 1 {
-		text += fmt.Sprintf("; the next job needs %d nodes at once", gang)
+	what := "is full"
+	if c.blocked && c.Gangs[c.next] > 1 { // how many it needs at once the job's own reason says
+		what = "has too little room for the next job"
 	}
+	text := fmt.Sprintf("location %s %s (%s are taken)", s.Name, what, strings.Join(parts, ", "))
 	return trainyard.Reason{Code: "LocationFull", Message: text + s.going(c)}
 }
 

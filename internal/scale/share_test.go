@@ -122,11 +122,11 @@ func TestShareServesWholeGangs(t *testing.T) {
 		why     string // of a
 	}{
 		{"one that the location can never hold makes nobody give way", trainyard.Room{Capacity: four, Used: trainyard.Capacity{Nodes: 2}, Low: []trainyard.LowNode{worker("x"), worker("y")},
-			Asks: []trainyard.Ask{{Compute: "a", Add: 6, Size: small, Gangs: []int{5, 1}}}}, "", 0, "", "needs 5 nodes of size small at once and location lab has room for 4"},
+			Asks: []trainyard.Ask{{Compute: "a", Add: 6, Size: small, Gangs: []int{5, 1}}}}, "", 0, "", "location lab has too little room for the next job (2 of 4 nodes are taken)"},
 		{"what others keep for ever is not room", trainyard.Room{Capacity: four, Used: trainyard.Capacity{Nodes: 3}, Low: []trainyard.LowNode{worker("x")},
-			Asks: []trainyard.Ask{{Compute: "a", Add: 3, Size: small, Gangs: []int{3}}, {Compute: "b", Size: small, Have: 2, Min: 2}}}, "", 0, "", "room for 2"},
+			Asks: []trainyard.Ask{{Compute: "a", Add: 3, Size: small, Gangs: []int{3}}, {Compute: "b", Size: small, Have: 2, Min: 2}}}, "", 0, "", "too little room"},
 		{"all or nothing", trainyard.Room{Capacity: four, Used: trainyard.Capacity{Nodes: 3}, Low: []trainyard.LowNode{worker("x")},
-			Asks: []trainyard.Ask{{Compute: "a", Add: 3, Size: small, Gangs: []int{3}}}}, "", 0, "", "the next job needs 3 nodes at once"},
+			Asks: []trainyard.Ask{{Compute: "a", Add: 3, Size: small, Gangs: []int{3}}}}, "", 0, "", "too little room for the next job (3 of 4 nodes are taken)"},
 		{"room is kept for one that others give way for", trainyard.Room{Capacity: four, Used: trainyard.Capacity{Nodes: 3}, Low: []trainyard.LowNode{worker("x")},
 			Asks: []trainyard.Ask{{Compute: "a", Add: 2, Size: small, Gangs: []int{2}}, {Compute: "b", Add: 1, Size: small, Gangs: []int{1}}}}, "", 1, "", "low-priority nodes are giving way"},
 		{"it takes its own idle nodes first", trainyard.Room{Capacity: four, Used: trainyard.Capacity{Nodes: 2},
@@ -136,9 +136,9 @@ func TestShareServesWholeGangs(t *testing.T) {
 				{Compute: "b", Name: "bee", Add: 2, Size: small, Gangs: []int{4}, Idle: ids("b", 2), Have: 2}}}, "", 0, "b2", "idle nodes of bee are going"},
 		{"one that can never be lets its idle nodes go to others", trainyard.Room{Capacity: four, Used: trainyard.Capacity{Nodes: 4},
 			Asks: []trainyard.Ask{{Compute: "a", Add: 2, Size: small, Gangs: []int{5}, Idle: ids("a", 3), Have: 3, Min: 1}, {Compute: "b", Add: 3, Size: small, Low: true, Gangs: []int{1, 1, 1}}}},
-			"", 0, "a2", "room for 4"},
+			"", 0, "a2", "too little room"},
 		{"idle nodes stay where nobody wants their room", trainyard.Room{Capacity: four, Used: trainyard.Capacity{Nodes: 3},
-			Asks: []trainyard.Ask{{Compute: "a", Add: 2, Size: small, Gangs: []int{5}, Idle: ids("a", 3), Have: 3}}}, "", 0, "", "room for 4"},
+			Asks: []trainyard.Ask{{Compute: "a", Add: 2, Size: small, Gangs: []int{5}, Idle: ids("a", 3), Have: 3}}}, "", 0, "", "too little room"},
 		{"idle nodes above the minimum go before others give way", trainyard.Room{Capacity: four, Used: trainyard.Capacity{Nodes: 4}, Low: []trainyard.LowNode{worker("x")},
 			Asks: []trainyard.Ask{{Compute: "a", Add: 2, Size: small, Gangs: []int{2}}, {Compute: "b", Name: "bee", Size: small, Idle: ids("b", 2), Have: 3, Min: 2}}},
 			"", 1, "b1", "idle nodes of bee are going; low-priority nodes are giving way"},
@@ -148,9 +148,9 @@ func TestShareServesWholeGangs(t *testing.T) {
 			Low:  []trainyard.LowNode{low("x", small, time.Minute), low("y", large, time.Hour)},
 			Asks: []trainyard.Ask{{Compute: "a", Add: 1, Size: large, Gangs: []int{1}}}}, "", 1, "", "giving way"},
 		{"the minimum is kept though a job cannot be served", trainyard.Room{Capacity: four,
-			Asks: []trainyard.Ask{{Compute: "a", Add: 5, Size: small, Gangs: []int{5}, Min: 2}}}, "a2", 0, "", "room for 4"},
+			Asks: []trainyard.Ask{{Compute: "a", Add: 5, Size: small, Gangs: []int{5}, Min: 2}}}, "a2", 0, "", "than the cluster may have"},
 		{"a job that waits for the cluster's own work to end gets nothing yet", trainyard.Room{Capacity: four, Used: trainyard.Capacity{Nodes: 2},
-			Asks: []trainyard.Ask{{Compute: "a", Add: 1, Size: small, Gangs: []int{3}, Have: 2}}}, "", 0, "", "more than the cluster may have beside those at work"},
+			Asks: []trainyard.Ask{{Compute: "a", Add: 1, Size: small, Gangs: []int{3}, Have: 2}}}, "", 0, "", "than the cluster may have beside those at work"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -41,7 +41,7 @@ func decide(c *trainyard.ComputeView, s trainyard.Snapshot, plan *trainyard.Plan
 				continue
 			}
 		}
-		if c.Exclusive && q.Nodes > c.MaxNodes {
+		if c.Exclusive && (q.Nodes > c.MaxNodes || c.Bound != nil && q.Nodes > c.Bound.Nodes) {
 			if never[q.Nodes] == nil {
 				never[q.Nodes] = tooLarge(c, q.Nodes)
 			}
@@ -144,7 +144,19 @@ func stopped(c *trainyard.ComputeView) *trainyard.Reason {
 	return &trainyard.Reason{Code: "ComputeStopped", Message: fmt.Sprintf("%s is stopped; start it with: trainyard compute start --name %s", c.Name, c.Name)}
 }
 
+// tooLarge says why a job of so many nodes can never start.
 func tooLarge(c *trainyard.ComputeView, nodes int) *trainyard.Reason {
+	switch b := c.Bound; {
+	case b != nil && b.Nodes == 0:
+		return &trainyard.Reason{Code: "LargerThanLocation", Message: fmt.Sprintf("location %s has no room for a node of size %s; cancel the job, or submit it for another size or compute",
+			b.Location, b.Size)}
+	case b != nil && nodes > b.Nodes:
+		return &trainyard.Reason{Code: "LargerThanLocation", Message: fmt.Sprintf("the job needs %s of size %s at once and location %s has room for %d; "+
+			"cancel it, or lower resources.instance_count", count(nodes, "node"), b.Size, b.Location, b.Nodes)}
+	case c.Serverless:
+		return &trainyard.Reason{Code: "LargerThanCompute", Message: fmt.Sprintf("the job asks for %s and serverless compute has at most %d at once; "+
+			"lower resources.instance_count, or name a cluster of your own", count(nodes, "node"), c.MaxNodes)}
+	}
 	return &trainyard.Reason{Code: "LargerThanCompute", Message: fmt.Sprintf(
 		"the job asks for %s and %s has at most %d; raise max_instances or lower resources.instance_count", count(nodes, "node"), c.Name, c.MaxNodes)}
 }
