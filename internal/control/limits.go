@@ -7,6 +7,7 @@ import (
 // limit is what the scheduler is told of a cluster beside what the store knows: what the scaler found when it last looked.
 type limit struct {
 	bound *trainyard.Bound
+	hold  *trainyard.Hold
 }
 
 // bounds are how many nodes clusters can ever have: what their locations hold, less what others keep for ever, which is the minimum of
@@ -60,7 +61,7 @@ func (c *Control) there(nodes []*trainyard.Node) (n int) {
 func (c *Control) setLimits(wishes []wish) {
 	now := map[trainyard.ComputeKey]limit{}
 	for i := range wishes {
-		if l := (limit{wishes[i].demand.Bound}); l != (limit{}) {
+		if l := (limit{wishes[i].demand.Bound, wishes[i].hold}); l != (limit{}) {
 			now[wishes[i].comp.Key()] = l
 		}
 	}
@@ -80,7 +81,7 @@ func (c *Control) setLimits(wishes []wish) {
 	}
 }
 
-func (l limit) same(as limit) bool { return equal(l.bound, as.bound) }
+func (l limit) same(as limit) bool { return equal(l.bound, as.bound) && equal(l.hold, as.hold) }
 
 // equal says whether two pointers are nil, or point at the same.
 func equal[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }
@@ -90,7 +91,8 @@ func (c *Control) limited(s trainyard.Snapshot) trainyard.Snapshot {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := range s.Computes {
-		s.Computes[i].Bound = c.limits[s.Computes[i].Key].bound
+		l := c.limits[s.Computes[i].Key]
+		s.Computes[i].Bound, s.Computes[i].Hold = l.bound, l.hold
 	}
 	return s
 }

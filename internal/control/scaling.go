@@ -84,6 +84,7 @@ type wish struct {
 	trainyard.Scale
 	demand trainyard.Demand
 	full   trainyard.Reason   // why it does not get all
+	hold   *trainyard.Hold    // what others keep from its jobs
 	gives  []trainyard.NodeID // of Remove: those that go because others need their room
 }
 
@@ -120,9 +121,7 @@ func (c *Control) demand(comp *trainyard.Compute, nodes []*trainyard.Node, idle 
 	if !comp.Elastic() { // an attached machine is there while the compute is
 		d.Min, d.Max = 1, 1
 	}
-	for _, q := range c.Store.QueueOf(comp.Key()) {
-		d.Queued = append(d.Queued, q.Nodes)
-	}
+	d.Queued = c.Store.QueueOf(comp.Key())
 	for _, n := range nodes {
 		if n.State == trainyard.NodeLeaving || n.State == trainyard.NodePreempted {
 			delete(idle, n.ID)

@@ -20,7 +20,7 @@ func Decide(d trainyard.Demand) trainyard.Scale {
 	busy, idle, coming, present := tally(d.Nodes)
 	waiting := 0
 	for _, g := range gangs(d, high) {
-		waiting += g
+		waiting += g.Nodes
 	}
 	need := min(max(busy+waiting, low), high)
 	out := trainyard.Scale{Wanted: max(need, busy), Why: why(d, busy, waiting, need)}
@@ -69,17 +69,17 @@ func tally(nodes []trainyard.NodeAge) (busy int, idle []trainyard.NodeAge, comin
 	return busy, idle, coming, present
 }
 
-// gangs are the sizes of the waiting jobs that nodes are wanted for, stopping at what the cluster could ever give. Jobs larger than it, or
+// gangs are the waiting jobs that nodes are wanted for, stopping at what the cluster could ever give. Jobs larger than it, or
 // than its location can ever hold, ask for nothing.
-func gangs(d trainyard.Demand, high int) []int {
-	var out []int
+func gangs(d trainyard.Demand, high int) []trainyard.QueuedJob {
+	var out []trainyard.QueuedJob
 	n := 0
 	for _, g := range d.Queued {
-		if g > high || d.Bound != nil && g > d.Bound.Nodes {
+		if g.Nodes > high || d.Bound != nil && g.Nodes > d.Bound.Nodes {
 			continue
 		}
 		out = append(out, g)
-		if n += g; n >= high {
+		if n += g.Nodes; n >= high {
 			break
 		}
 	}

@@ -12,7 +12,8 @@ import (
 
 // Decide places what can be placed and says why the rest waits. Each compute's queue is served strictly in its order (priority, then
 // submission): a gang at the head keeps the free nodes until it has all it needs, so that small jobs never starve a large one. A job
-// that could never fit is passed over with a reason that says so. Cost is linear in nodes and queued jobs.
+// that could never fit is passed over with a reason that says so; one that is held back for a better one of another cluster waits, and all
+// behind it. Cost is linear in nodes and queued jobs.
 func Decide(s trainyard.Snapshot) trainyard.Plan {
 	var plan trainyard.Plan
 	for i := range s.Computes {
@@ -48,6 +49,9 @@ func decide(c *trainyard.ComputeView, s trainyard.Snapshot, plan *trainyard.Plan
 			plan.Waiting = append(plan.Waiting, trainyard.Waiting{Job: q.Key, Reason: never[q.Nodes]})
 			continue
 		}
+		if blocked == nil && held(c, q, room) {
+			blocked = &c.Hold.Why
+		}
 		if blocked == nil {
 			if p, ok := room.take(q); ok {
 				plan.Placed = append(plan.Placed, p)
@@ -71,6 +75,20 @@ func share(c *trainyard.ComputeView, q *trainyard.QueuedJob) (trainyard.Placemen
 		return trainyard.Placement{}, false
 	}
 	return trainyard.Placement{Job: q.Key, Nodes: []trainyard.NodeID{on.ID}, Epochs: []int64{on.Epoch}}, true
+}
+
+// held says whether a job must leave the cluster's nodes to one of higher priority elsewhere.
+func held(c *trainyard.ComputeView, q *trainyard.QueuedJob, r *room) bool {
+	if c.Hold == nil || q.Priority >= c.Hold.Below {
+		return false
+	}
+	work := r.next
+	for i := range c.Nodes {
+		if n := &c.Nodes[i]; n.State.Usable() && n.Free.Slots <= 0 {
+			work++
+		}
+	}
+	return work+q.Nodes > c.Hold.Keep
 }
 
 // room is what is free on a compute while its queue is served.

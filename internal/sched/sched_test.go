@@ -32,6 +32,11 @@ func bounded(c trainyard.ComputeView, nodes int) trainyard.ComputeView {
 	return c
 }
 
+func holds(c trainyard.ComputeView, below, keep int) trainyard.ComputeView {
+	c.Hold = &trainyard.Hold{Below: below, Keep: keep, Why: trainyard.Reason{Code: "HigherPriority", Message: "room of lab goes to job x"}}
+	return c
+}
+
 func TestDecide(t *testing.T) {
 	idle, running, creating := trainyard.NodeIdle, trainyard.NodeRunning, trainyard.NodeCreating
 	tests := []struct {
@@ -58,6 +63,11 @@ func TestDecide(t *testing.T) {
 			c.Full = "location lab has too little room for the next job (3 of 4 nodes are taken)"
 			return c
 		}(), nil, "location lab has too little room for the next job (3 of 4 nodes are taken); job j0 needs 3 nodes at once, 1 free now"},
+		{"a job of lower priority leaves the nodes to a better one elsewhere", holds(cluster(9, []trainyard.NodeView{node("a", idle, 1, 1)}, queue(1)), 1, 0), nil, "room of lab goes to job x"},
+		{"one of the same priority does not", holds(cluster(9, []trainyard.NodeView{node("a", idle, 1, 1)}, queue(1)), 0, 0), []string{"j0:a"}, ""},
+		{"what the cluster keeps for ever goes on with its own jobs", holds(cluster(9, []trainyard.NodeView{node("a", idle, 1, 1), node("b", idle, 1, 1), node("c", running, 0, 1, "x")}, queue(1, 1)), 1, 2),
+			[]string{"j0:a"}, "room of lab goes to job x"},
+		{"a gang that is too large for that is held back", holds(cluster(9, []trainyard.NodeView{node("a", idle, 1, 1), node("b", idle, 1, 1)}, queue(2, 1)), 1, 1), nil, "room of lab goes to job x"},
 		{"a node that is starting is said", cluster(2, []trainyard.NodeView{node("a", creating, 0, 1)}, queue(1)), nil, "cpu-cluster is starting 1 node"},
 		{"a full cluster names the jobs on it", cluster(2, []trainyard.NodeView{node("a", running, 0, 1, "x"), node("b", running, 0, 1, "y")}, queue(1)), nil, "cpu-cluster is at its maximum of 2 nodes; jobs x and y are there"},
 		{"a leaving node takes nothing", cluster(2, []trainyard.NodeView{node("a", trainyard.NodeLeaving, 1, 1)}, queue(1)), nil, "cpu-cluster has 1 node and is about to grow"},
@@ -111,6 +121,9 @@ func TestProperties(t *testing.T) {
 		view.Exclusive = exclusive
 		if rapid.Bool().Draw(t, "bounded") {
 			view = bounded(view, rapid.IntRange(0, 4).Draw(t, "bound"))
+		}
+		if rapid.Bool().Draw(t, "held") {
+			view = holds(view, rapid.IntRange(-1, 2).Draw(t, "below"), rapid.IntRange(0, 3).Draw(t, "keep"))
 		}
 		plan := Decide(trainyard.Snapshot{Computes: []trainyard.ComputeView{view}})
 		if len(plan.Placed)+len(plan.Waiting) != len(view.Queue) {
