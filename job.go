@@ -125,7 +125,7 @@ type JobPlan struct {
 	Compute     string                `json:"compute"`           // name, lower case
 	Nodes       int                   `json:"nodes"`             // instances, at least 1
 	Processes   int                   `json:"processes"`         // per node, at least 1
-	Priority    int                   `json:"priority"`          // higher first
+	Priority    int                   `json:"priority"`          // higher first: 1 to 3 in the standard tier, more in better ones, less in others
 	CodeKey     string                `json:"codeKey,omitempty"` // blob prefix of the snapshot, "" for none
 	CodeHash    string                `json:"codeHash,omitempty"`
 	Environment *EnvironmentPlan      `json:"environment,omitempty"` // nil: the node's Python as it is

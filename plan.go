@@ -11,18 +11,36 @@ type Snapshot struct {
 
 // ComputeView is one compute in a Snapshot.
 type ComputeView struct {
-	Key       ComputeKey
-	Name      string
-	Type      string
-	MaxNodes  int  // most nodes it can ever have; 1 for Local
-	Exclusive bool // one task a node (clusters); else by Slots (local)
-	Stopped   bool // stopped by a user
-	Deleting  bool
-	Wanted    int      // nodes the scaler wants now
-	Errors    []string // why machines could not be had, newest last
-	Full      string   // why its location has no room for more of them
-	Nodes     []NodeView
-	Queue     []QueuedJob // by priority (higher first), then Seq
+	Key        ComputeKey
+	Name       string
+	Type       string
+	MaxNodes   int  // most nodes it can ever have; 1 for Local
+	Exclusive  bool // one task a node (clusters); else by Slots (local)
+	Stopped    bool // stopped by a user
+	Deleting   bool
+	Serverless bool     // nobody created it, and nobody can change it
+	Bound      *Bound   // most nodes that its location can ever hold; nil: no limit
+	Hold       *Hold    // what is kept from its jobs; nil: nothing
+	Wanted     int      // nodes the scaler wants now
+	Errors     []string // why machines could not be had, newest last
+	Full       string   // why its location has no room for more of them
+	Nodes      []NodeView
+	Queue      []QueuedJob // by priority (higher first), then Seq
+}
+
+// Bound is how many nodes of a cluster's size its location can ever hold, beside those that other clusters keep for ever. It changes with
+// the minimums of those clusters.
+type Bound struct {
+	Location string
+	Size     string
+	Nodes    int
+}
+
+// Hold keeps a cluster's nodes from its own jobs, since their room goes to a job of higher priority on another cluster of the location.
+type Hold struct {
+	Below int    // jobs of lower priority than this are not placed
+	Keep  int    // except while no more nodes than this are at work: the cluster's minimum goes to nobody else
+	Why   Reason // without a time
 }
 
 // NodeView is one node in a ComputeView.
@@ -76,8 +94,9 @@ type Demand struct {
 	Idle     time.Duration // a node idle for this long may go
 	Stopped  bool
 	Deleting bool
-	Queued   []int     // gang sizes of waiting jobs in queue order
-	Nodes    []NodeAge // all nodes that are not leaving
+	Bound    *Bound      // most nodes that its location can ever hold; nil: no limit
+	Queued   []QueuedJob // waiting jobs in queue order
+	Nodes    []NodeAge   // all nodes that are not leaving
 }
 
 // NodeAge is one node in a Demand.
@@ -113,12 +132,12 @@ type Ask struct {
 	Name    string
 	Add     int
 	Size    VMSize
-	Low     bool     // of low priority
-	Gangs   []int    // sizes of the waiting jobs that Add is for, in queue order; none: Add is for single nodes
-	Idle    []NodeID // its nodes without work, which those jobs take first
-	Coming  int      // nodes on their way in, which they take as well
-	Have    int      // nodes that work, are idle or are on their way in
-	Min     int      // nodes that it always keeps
+	Low     bool        // of low priority
+	Gangs   []QueuedJob // the waiting jobs that Add is for, in queue order; none: Add is for single nodes
+	Idle    []NodeID    // its nodes without work, which those jobs take first
+	Coming  int         // nodes on their way in, which they take as well
+	Have    int         // nodes that work, are idle or are on their way in
+	Min     int         // nodes that it always keeps
 }
 
 // LowNode is a node of low priority. Began is when its present work began, zero if it has none.
@@ -133,6 +152,7 @@ type Sharing struct {
 	Grant   map[ComputeKey]int      // of what was asked for; what is missing may be granted later
 	Release map[ComputeKey][]NodeID // idle nodes that are let go so that others have room
 	Preempt []NodeID                // low-priority nodes that give way to dedicated ones
+	Hold    map[ComputeKey]Hold     // of clusters whose nodes, when idle, go to a job of higher priority elsewhere
 	Why     map[ComputeKey]Reason   // of clusters that did not get all
 }
 

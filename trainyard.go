@@ -136,6 +136,19 @@ func (c Capacity) Holds(used Capacity) bool {
 	return (c.Nodes == 0 || used.Nodes <= c.Nodes) && (c.VCPUs == 0 || used.VCPUs <= c.VCPUs) && (c.GPUs == 0 || used.GPUs <= c.GPUs)
 }
 
+// Room is how many machines of a size fit beside what is used, at least 0. It is not limited where nothing says how many fit.
+func (c Capacity) Room(used Capacity, s VMSize) (n int, limited bool) {
+	for _, d := range []struct{ most, used, each int }{{c.Nodes, used.Nodes, 1}, {c.VCPUs, used.VCPUs, s.VCPUs}, {c.GPUs, used.GPUs, s.GPUs}} {
+		if d.most == 0 || d.each == 0 {
+			continue
+		}
+		if fit := max(d.most-d.used, 0) / d.each; !limited || fit < n {
+			n, limited = fit, true
+		}
+	}
+	return n, limited
+}
+
 // Plus is what c and n machines of a size come to.
 func (c Capacity) Plus(n int, s VMSize) Capacity {
 	return Capacity{Nodes: c.Nodes + n, VCPUs: c.VCPUs + n*s.VCPUs, GPUs: c.GPUs + n*s.GPUs}

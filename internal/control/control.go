@@ -69,6 +69,7 @@ type Control struct {
 	remarks map[trainyard.NodeID]string          // what fleets say of their machines
 	away    map[string]string                    // by location: why nothing is known of its machines
 	polled  map[trainyard.JobKey]bool            // live jobs that a run-history client watches
+	limits  map[trainyard.ComputeKey]limit       // as the scaler found them when it last looked
 	nodes   *topics[trainyard.NodeID]
 	fleets  *topics[string]
 	images  images
@@ -148,7 +149,7 @@ func (c *Control) schedule(ctx context.Context) error {
 
 // round is one scheduling cycle: snapshot, decide, commit, tell the nodes.
 func (c *Control) round(ctx context.Context, all bool) error {
-	plan := sched.Decide(c.Store.Snapshot(c.Now(), all))
+	plan := sched.Decide(c.limited(c.Store.Snapshot(c.Now(), all)))
 	if len(plan.Placed)+len(plan.Waiting) == 0 {
 		return nil
 	}

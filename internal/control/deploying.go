@@ -23,7 +23,7 @@ func (c *Control) resolveDeployment(ctx context.Context, e *trainyard.OnlineEndp
 	comp := r.where()
 	r.j.Spec.JobType, r.j.Spec.ExperimentName = "Replica", e.Name
 	r.j.Spec.EnvironmentVariables = d.Spec.EnvironmentVariables
-	r.j.Plan = trainyard.JobPlan{Compute: r.j.Plan.Compute, Nodes: 1, Processes: 1, MaxAttempts: maxAttempts, Priority: 3}
+	r.j.Plan = trainyard.JobPlan{Compute: r.j.Plan.Compute, Nodes: 1, Processes: 1, MaxAttempts: maxAttempts, Priority: priorityReplica}
 	if code := d.Spec.CodeConfiguration; code != nil {
 		r.j.Spec.CodeID = code.CodeID
 		r.code()

@@ -119,6 +119,7 @@ func samePlan(a, b *trainyard.ReplicaPlan) bool {
 		n := *p
 		serve := *p.Plan.Serve
 		n.Generation, serve.Generation, n.Plan.Serve = 0, 0, &serve
+		n.Plan.Priority = 0 // an earlier version had another number for the same place in a queue
 		out, err := json.Marshal(&n)
 		if err != nil {
 			return err.Error()

@@ -51,7 +51,7 @@ func (c *Control) resolvePipeline(ctx context.Context, j *trainyard.Job) (warnin
 	if err := told(fmt.Sprintf("pipeline %q", j.Name), problems); err != nil {
 		return nil, err
 	}
-	j.Plan = trainyard.JobPlan{Nodes: 1, Processes: 1, MaxAttempts: 1, Priority: priority(j.Spec.QueueSettings), Pipeline: &trainyard.PipelinePlan{}}
+	j.Plan = trainyard.JobPlan{Nodes: 1, Processes: 1, MaxAttempts: 1, Pipeline: &trainyard.PipelinePlan{}}
 	if j.Spec.ExperimentName == "" {
 		j.Spec.ExperimentName = "Default"
 	}
@@ -61,6 +61,7 @@ func (c *Control) resolvePipeline(ctx context.Context, j *trainyard.Job) (warnin
 	}
 	j.Spec.Properties[trainyard.PropertyRun] = trainyard.RunPipeline
 	r := &resolver{c: c, ctx: ctx, j: j}
+	r.queue()
 	compute := r.settings(w.settings)
 	r.inputs()
 	r.outputs()

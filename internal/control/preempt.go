@@ -13,7 +13,8 @@ import (
 
 const preempted = "Preempted" // the code of the reason of nodes that give way
 
-// share cuts what clusters wish for down to what their locations have room for, and has low-priority nodes give way to dedicated ones.
+// share cuts what clusters wish for down to what their locations have room for, says whose jobs are held back for better ones, and has
+// low-priority nodes give way to dedicated ones.
 func (c *Control) share(ctx context.Context, wishes []wish) error {
 	for i := range c.Locations {
 		l := c.place(c.Locations[i].Name)
@@ -32,6 +33,9 @@ func (c *Control) share(ctx context.Context, wishes []wish) error {
 			}
 			if lacks := w.Add - s.Grant[w.comp.Key()]; lacks > 0 {
 				w.Add, w.full = w.Add-lacks, s.Why[w.comp.Key()]
+			}
+			if h, ok := s.Hold[w.comp.Key()]; ok {
+				w.hold = &h
 			}
 			w.gives = s.Release[w.comp.Key()]
 			w.Remove = append(w.Remove, w.gives...)

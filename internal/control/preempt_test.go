@@ -71,3 +71,81 @@ func TestAnIdleNodeGoesAtOnceWhenOthersWantItsRoom(t *testing.T) {
 		t.Errorf("%d nodes, want one, of the cluster that wanted it", len(nodes))
 	}
 }
+
+// A job of high priority has the node that comes free on another cluster of a full location, and not the next job there. The scheduler may
+// look before the scaler does.
+func TestANodeGoesToABetterJobWhenItsWorkIsDone(t *testing.T) {
+	c := narrow(t, 1)
+	many := putCluster(t, c, "many", 0, 3, "node")
+	best := putCluster(t, c, "best", 0, 1)
+	for _, name := range []string{"first", "second", "third"} {
+		submit(t, c, "many", name, 1, "", 1)
+	}
+	settleNodes(t, c)
+	submit(t, c, "best", "urgent", 1, "", 3)
+	settleNodes(t, c)
+	held := "room of location local goes to job urgent of higher priority on best"
+	for _, name := range []string{"second", "third"} {
+		if why := reasonOf(t, c, name); why.Code != "HigherPriority" || why.Message != held {
+			t.Errorf("job %s waits because %+v", name, why)
+		}
+	}
+	if comp, err := c.Store.Compute(t.Context(), many.Key()); err != nil || comp.Full != held {
+		t.Errorf("the cluster says %q, %v", comp.Full, err)
+	}
+	err := c.Store.Update(t.Context(), func(tx *store.Tx) error {
+		j, err := tx.Job(trainyard.MakeJobKey(trainyard.DefaultScope(), "first"))
+		if err != nil {
+			return err
+		}
+		task := &j.Status.Current().Tasks[0]
+		task.State, task.Result = trainyard.TaskEnded, &trainyard.Result{Class: trainyard.ClassOK}
+		_, err = c.step(tx, j)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.round(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	settleNodes(t, c)
+	if n, err := c.Store.Node(t.Context(), "node"); err != nil || n.State != trainyard.NodeLeaving || len(c.Store.NodeTasks("node")) > 0 {
+		t.Fatalf("the node is %+v, %v", n, err)
+	}
+	if err := c.nodeGone(t.Context(), "node", ""); err != nil {
+		t.Fatal(err)
+	}
+	settleNodes(t, c)
+	if nodes, err := c.Store.Nodes(t.Context(), best.Key()); err != nil || len(nodes) != 1 {
+		t.Errorf("%d nodes of the cluster with the better job, %v", len(nodes), err)
+	}
+	if why := reasonOf(t, c, "second"); why.Code == "HigherPriority" {
+		t.Errorf("the better job has its node, and the second waits because %+v", why)
+	}
+}
+
+// Whoever was held back goes on as soon as the better job is gone, though nothing of its own compute has changed.
+func TestNobodyIsHeldBackForAJobThatIsGone(t *testing.T) {
+	c := narrow(t, 2)
+	putCluster(t, c, "many", 0, 3, "busy", "free")
+	putCluster(t, c, "best", 0, 2)
+	for _, name := range []string{"first", "second"} {
+		submit(t, c, "many", name, 1, "", 1)
+		settleNodes(t, c)
+		if name == "first" {
+			submit(t, c, "best", "urgent", 2, "", 3)
+			settleNodes(t, c)
+		}
+	}
+	if why := reasonOf(t, c, "second"); why.Code != "HigherPriority" {
+		t.Fatalf("the second job waits because %+v", why)
+	}
+	if err := c.CancelJob(t.Context(), anAdmin, trainyard.DefaultScope(), "urgent"); err != nil {
+		t.Fatal(err)
+	}
+	settleNodes(t, c)
+	if _, placed := c.Store.LiveJob(trainyard.MakeJobKey(trainyard.DefaultScope(), "second")); !placed {
+		t.Errorf("it still waits because %+v", reasonOf(t, c, "second"))
+	}
+}

@@ -32,7 +32,8 @@ func (c *Control) resolve(ctx context.Context, j *trainyard.Job) (warnings []str
 	if strings.TrimSpace(j.Spec.Command) == "" {
 		r.fail("the job has no command")
 	}
-	j.Plan = trainyard.JobPlan{Nodes: 1, Processes: 1, MaxAttempts: maxAttempts, Priority: priority(j.Spec.QueueSettings)}
+	j.Plan = trainyard.JobPlan{Nodes: 1, Processes: 1, MaxAttempts: maxAttempts}
+	r.queue()
 	comp := r.compute()
 	r.shape(comp)
 	r.timeout()
@@ -55,14 +56,6 @@ func (r *resolver) result() (warnings []string, err error) {
 		return nil, &r.errs[0]
 	}
 	return nil, &trainyard.Error{Code: trainyard.CodeInvalid, Message: fmt.Sprintf("job %q has %d errors", r.j.Name, len(r.errs)), Target: r.j.Name, Details: r.errs}
-}
-
-// priority is a queue's number for low, medium and high; medium unless said otherwise.
-func priority(q *trainyard.QueueSettings) int {
-	if q == nil || q.Priority == 0 {
-		return 2
-	}
-	return q.Priority
 }
 
 type resolver struct {
@@ -394,8 +387,8 @@ func (r *resolver) ignored(comp *trainyard.Compute) {
 			r.warn("resources.docker_args is not acted on: the job runs as a process")
 		}
 	}
-	if s.QueueSettings != nil && s.QueueSettings.JobTier != "" && comp != nil && !comp.Serverless {
-		r.warn("queue_settings.job_tier %s is not acted on: it is for serverless compute", s.QueueSettings.JobTier)
+	if q := s.QueueSettings; q != nil && strings.EqualFold(q.JobTier, "spot") && comp != nil && !comp.Serverless && !comp.LowPriority() {
+		r.warn("queue_settings.job_tier spot puts the job behind all others of %s and changes nothing about its nodes; for low-priority ones name a cluster that has them, or no compute", comp.Name)
 	}
 	if d := s.Distribution; d != nil && strings.EqualFold(d.DistributionType, "Mpi") {
 		r.warn("distribution mpi: the processes are started with OMPI_COMM_WORLD_* set, not by mpirun")

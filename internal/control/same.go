@@ -246,7 +246,9 @@ func otherQueue(was, is *trainyard.QueueSettings) bool {
 	if was == nil {
 		was = &trainyard.QueueSettings{}
 	}
-	return is.Priority != 0 && priority(is) != priority(was) || is.JobTier != "" && !strings.EqualFold(is.JobTier, was.JobTier)
+	wasTier, _ := tier(was.JobTier)
+	isTier, _ := tier(is.JobTier)
+	return is.Priority != 0 && level(is) != level(was) || is.JobTier != "" && isTier != wasTier
 }
 
 func otherShape(was, is *trainyard.JobSpec) bool {

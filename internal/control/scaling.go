@@ -45,7 +45,7 @@ func (c *Control) scaleAll(ctx context.Context, idle map[trainyard.NodeID]time.T
 	for _, n := range c.Store.AllNodes() {
 		nodes[n.Compute] = append(nodes[n.Compute], n)
 	}
-	again := time.Hour
+	again, bounds := time.Hour, c.bounds(comps, nodes)
 	var errs []error
 	var wishes []wish
 	for _, comp := range comps {
@@ -59,6 +59,7 @@ func (c *Control) scaleAll(ctx context.Context, idle map[trainyard.NodeID]time.T
 			errs = append(errs, fmt.Errorf("let preempted nodes of %s go: %w", comp.Name, err))
 		}
 		d := c.demand(comp, nodes[comp.Key()], idle)
+		d.Bound = bounds[comp.Key()]
 		w := wish{comp: comp, nodes: nodes[comp.Key()], demand: d, Scale: scale.Decide(d)}
 		if !w.Again.IsZero() {
 			again = min(again, max(time.Millisecond, w.Again.Sub(c.Now())))
@@ -68,6 +69,7 @@ func (c *Control) scaleAll(ctx context.Context, idle map[trainyard.NodeID]time.T
 	if err := c.share(ctx, wishes); err != nil {
 		errs = append(errs, err)
 	}
+	c.setLimits(wishes)
 	for _, w := range wishes {
 		if err := c.scaleOne(ctx, w); err != nil {
 			errs = append(errs, fmt.Errorf("scale %s: %w", w.comp.Name, err))
@@ -83,6 +85,7 @@ type wish struct {
 	trainyard.Scale
 	demand trainyard.Demand
 	full   trainyard.Reason   // why it does not get all
+	hold   *trainyard.Hold    // what others keep from its jobs
 	gives  []trainyard.NodeID // of Remove: those that go because others need their room
 }
 
@@ -119,9 +122,7 @@ func (c *Control) demand(comp *trainyard.Compute, nodes []*trainyard.Node, idle 
 	if !comp.Elastic() { // an attached machine is there while the compute is
 		d.Min, d.Max = 1, 1
 	}
-	for _, q := range c.Store.QueueOf(comp.Key()) {
-		d.Queued = append(d.Queued, q.Nodes)
-	}
+	d.Queued = c.Store.QueueOf(comp.Key())
 	for _, n := range nodes {
 		if n.State == trainyard.NodeLeaving || n.State == trainyard.NodePreempted {
 			delete(idle, n.ID)

@@ -33,13 +33,7 @@ func (r *resolver) serverless() *trainyard.Compute {
 		}
 	}
 	if q := j.Spec.QueueSettings; q != nil {
-		switch strings.ToLower(q.JobTier) {
-		case "spot":
-			low = true
-		case "", "null", "standard", "basic", "premium":
-		default:
-			r.fail("queue_settings.job_tier is %q, want spot, basic, standard or premium", q.JobTier)
-		}
+		low = strings.EqualFold(q.JobTier, "spot")
 	}
 	l := r.c.place(r.c.where(where))
 	vm, ok := l.Size(size)

@@ -19,8 +19,8 @@ func Decide(d trainyard.Demand) trainyard.Scale {
 	}
 	busy, idle, coming, present := tally(d.Nodes)
 	waiting := 0
-	for _, g := range gangs(d.Queued, high) {
-		waiting += g
+	for _, g := range gangs(d, high) {
+		waiting += g.Nodes
 	}
 	need := min(max(busy+waiting, low), high)
 	out := trainyard.Scale{Wanted: max(need, busy), Why: why(d, busy, waiting, need)}
@@ -69,17 +69,17 @@ func tally(nodes []trainyard.NodeAge) (busy int, idle []trainyard.NodeAge, comin
 	return busy, idle, coming, present
 }
 
-// gangs are the sizes of the waiting jobs that nodes are wanted for, stopping at what the cluster could ever give. Jobs larger than it
-// ask for nothing.
-func gangs(queued []int, high int) []int {
-	var out []int
+// gangs are the waiting jobs that nodes are wanted for, stopping at what the cluster could ever give. Jobs larger than it, or
+// than its location can ever hold, ask for nothing.
+func gangs(d trainyard.Demand, high int) []trainyard.QueuedJob {
+	var out []trainyard.QueuedJob
 	n := 0
-	for _, g := range queued {
-		if g > high {
+	for _, g := range d.Queued {
+		if g.Nodes > high || d.Bound != nil && g.Nodes > d.Bound.Nodes {
 			continue
 		}
 		out = append(out, g)
-		if n += g; n >= high {
+		if n += g.Nodes; n >= high {
 			break
 		}
 	}
@@ -92,7 +92,7 @@ func Ask(d trainyard.Demand, s trainyard.Scale) trainyard.Ask {
 	if d.Stopped || d.Deleting {
 		a.Min = 0
 	} else {
-		a.Gangs = gangs(d.Queued, max(d.Max, d.Min))
+		a.Gangs = gangs(d, max(d.Max, d.Min))
 	}
 	busy, idle, coming, _ := tally(d.Nodes)
 	for _, n := range idle {

@@ -1,6 +1,7 @@
 package scale
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -19,6 +20,25 @@ func n(id string, state trainyard.NodeState, idleFor time.Duration) trainyard.No
 	return a
 }
 
+// jobs are waiting jobs of the same priority, by the nodes that they need.
+func jobs(nodes ...int) (out []trainyard.QueuedJob) { return ranked(0, nodes...) }
+
+// ranked are waiting jobs of a priority, by the nodes that they need.
+func ranked(priority int, nodes ...int) (out []trainyard.QueuedJob) {
+	for i, n := range nodes {
+		out = append(out, trainyard.QueuedJob{Name: fmt.Sprintf("p%d-%d", priority, i), Priority: priority, Nodes: n})
+	}
+	return out
+}
+
+// drawJobs is a queue in order.
+func drawJobs(t *rapid.T, most int) (out []trainyard.QueuedJob) {
+	for priority := 3; priority > 0; priority-- {
+		out = append(out, ranked(priority, rapid.SliceOfN(rapid.IntRange(1, most), 0, 2).Draw(t, fmt.Sprint("of priority ", priority))...)...)
+	}
+	return out
+}
+
 func TestDecide(t *testing.T) {
 	idle, busy, creating := trainyard.NodeIdle, trainyard.NodeRunning, trainyard.NodeCreating
 	tests := []struct {
@@ -28,19 +48,20 @@ func TestDecide(t *testing.T) {
 		remove int
 		again  time.Duration // after now; 0: never
 	}{
-		{"a waiting job brings a node", trainyard.Demand{Max: 4, Queued: []int{1}}, 1, 0, 0},
-		{"a gang brings all its nodes", trainyard.Demand{Max: 4, Queued: []int{3}}, 3, 0, 0},
-		{"never more than the maximum", trainyard.Demand{Max: 2, Queued: []int{1, 1, 1, 1}, Nodes: []trainyard.NodeAge{n("a", busy, 0)}}, 1, 0, 0},
-		{"nodes on their way count", trainyard.Demand{Max: 4, Queued: []int{1, 1}, Nodes: []trainyard.NodeAge{n("a", creating, 0), n("b", creating, 0)}}, 0, 0, 0},
-		{"a gang larger than the cluster brings nothing", trainyard.Demand{Max: 2, Queued: []int{5}}, 0, 0, 0},
+		{"a waiting job brings a node", trainyard.Demand{Max: 4, Queued: jobs(1)}, 1, 0, 0},
+		{"a gang brings all its nodes", trainyard.Demand{Max: 4, Queued: jobs(3)}, 3, 0, 0},
+		{"never more than the maximum", trainyard.Demand{Max: 2, Queued: jobs(1, 1, 1, 1), Nodes: []trainyard.NodeAge{n("a", busy, 0)}}, 1, 0, 0},
+		{"nodes on their way count", trainyard.Demand{Max: 4, Queued: jobs(1, 1), Nodes: []trainyard.NodeAge{n("a", creating, 0), n("b", creating, 0)}}, 0, 0, 0},
+		{"a gang larger than the cluster brings nothing", trainyard.Demand{Max: 2, Queued: jobs(5)}, 0, 0, 0},
+		{"nor does one that its location can never hold, and those behind it get theirs", trainyard.Demand{Max: 9, Bound: &trainyard.Bound{Nodes: 2}, Queued: jobs(5, 3, 2)}, 2, 0, 0},
 		{"the minimum is kept without work", trainyard.Demand{Min: 2, Max: 4}, 2, 0, 0},
 		{"an idle node stays for its idle time", trainyard.Demand{Max: 4, Idle: time.Minute, Nodes: []trainyard.NodeAge{n("a", idle, 20*time.Second)}}, 0, 0, 40 * time.Second},
 		{"and goes after it", trainyard.Demand{Max: 4, Idle: time.Minute, Nodes: []trainyard.NodeAge{n("a", idle, time.Minute)}}, 0, 1, 0},
 		{"but not below the minimum", trainyard.Demand{Min: 1, Max: 4, Idle: time.Minute, Nodes: []trainyard.NodeAge{n("a", idle, time.Hour), n("b", idle, time.Hour)}}, 0, 1, 0},
-		{"an idle node that a waiting job will take stays", trainyard.Demand{Max: 4, Idle: time.Minute, Queued: []int{1}, Nodes: []trainyard.NodeAge{n("a", idle, time.Hour)}}, 0, 0, 0},
+		{"an idle node that a waiting job will take stays", trainyard.Demand{Max: 4, Idle: time.Minute, Queued: jobs(1), Nodes: []trainyard.NodeAge{n("a", idle, time.Hour)}}, 0, 0, 0},
 		{"stopping lets idle nodes go at once and leaves busy ones", trainyard.Demand{Max: 4, Stopped: true, Idle: time.Hour, Nodes: []trainyard.NodeAge{n("a", idle, 0), n("b", busy, 0)}}, 0, 1, 0},
-		{"deleting takes nodes that have not come yet away", trainyard.Demand{Max: 4, Deleting: true, Queued: []int{1}, Nodes: []trainyard.NodeAge{n("a", creating, 0)}}, 0, 1, 0},
-		{"an unusable node takes room until it is gone", trainyard.Demand{Max: 1, Queued: []int{1}, Nodes: []trainyard.NodeAge{n("a", trainyard.NodeUnusable, 0)}}, 0, 0, 0},
+		{"deleting takes nodes that have not come yet away", trainyard.Demand{Max: 4, Deleting: true, Queued: jobs(1), Nodes: []trainyard.NodeAge{n("a", creating, 0)}}, 0, 1, 0},
+		{"an unusable node takes room until it is gone", trainyard.Demand{Max: 1, Queued: jobs(1), Nodes: []trainyard.NodeAge{n("a", trainyard.NodeUnusable, 0)}}, 0, 0, 0},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -66,7 +87,7 @@ func TestDecide(t *testing.T) {
 func TestProperties(t *testing.T) {
 	states := []trainyard.NodeState{trainyard.NodeIdle, trainyard.NodeRunning, trainyard.NodePreparing, trainyard.NodeCreating, trainyard.NodeUnusable}
 	rapid.Check(t, func(t *rapid.T) {
-		d := trainyard.Demand{Now: now, Min: rapid.IntRange(0, 3).Draw(t, "min"), Idle: time.Minute, Queued: rapid.SliceOfN(rapid.IntRange(1, 4), 0, 6).Draw(t, "queued")}
+		d := trainyard.Demand{Now: now, Min: rapid.IntRange(0, 3).Draw(t, "min"), Idle: time.Minute, Queued: drawJobs(t, 4)}
 		d.Max = d.Min + rapid.IntRange(0, 6).Draw(t, "more")
 		d.Stopped = rapid.Bool().Draw(t, "stopped")
 		for i := range rapid.IntRange(0, d.Max).Draw(t, "nodes") {

@@ -2,21 +2,25 @@ package scale
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
 	"github.com/trainyard/trainyard"
 )
 
-// Share gives a location's room to the clusters that ask for nodes: dedicated ones first, in the order given. A waiting job gets all the
-// nodes that it lacks or none, and while it cannot have them nothing is given to those behind it in its queue. For what is lacking, nodes
-// of other clusters go that are idle and above their minimum, then, if it is for dedicated work, low-priority nodes: idle ones first, then
-// those whose work began last, so that least is lost; never more than that takes. Idle nodes that wait for a job which cannot be completed
-// go too. Nodes on their way out count as room to come, so that nobody else gives way for the same wish.
+// Share gives a location's room to the waiting jobs of the clusters that ask for nodes: those of dedicated clusters first, then by priority,
+// by how long they wait, and by the order of the clusters. A job gets all the nodes that it lacks or none, and while it cannot have them
+// nothing is given to those behind it in its queue. For what is lacking, nodes of other clusters go that are idle and above their minimum,
+// then, if it is for dedicated work, low-priority nodes: idle ones first, then those whose work began last, so that least is lost; never
+// more than that takes. Idle nodes that wait for a job which cannot be completed go too. Nodes on their way out count as room to come, so
+// that nobody else gives way for the same wish.
+//
+// Where all that is not enough, jobs of lower priority on other clusters of the same kind are held back, so that nodes come free: see outrank.
 func Share(r trainyard.Room) trainyard.Sharing {
 	s := &sharing{Room: r, gone: map[trainyard.NodeID]bool{}, low: slices.Clone(r.Low), used: r.Used, later: less(r.Used, r.Yielding)}
 	s.out = trainyard.Sharing{Grant: map[trainyard.ComputeKey]int{}, Release: map[trainyard.ComputeKey][]trainyard.NodeID{},
-		Why: map[trainyard.ComputeKey]trainyard.Reason{}}
+		Hold: map[trainyard.ComputeKey]trainyard.Hold{}, Why: map[trainyard.ComputeKey]trainyard.Reason{}}
 	slices.SortStableFunc(s.low, func(a, b trainyard.LowNode) int {
 		switch {
 		case a.Began.IsZero() != b.Began.IsZero():
@@ -31,26 +35,28 @@ func Share(r trainyard.Room) trainyard.Sharing {
 	})
 	for _, a := range r.Asks {
 		c := &cluster{Ask: a, left: a.Add}
-		for _, g := range a.Gangs {
-			c.claim += g
-		}
+		c.claim = c.waiting(math.MinInt)
 		s.clusters = append(s.clusters, c)
 	}
 	for _, low := range []bool{false, true} {
 		for range 2 { // the second time, idle nodes go that the first found to wait in vain
-			for _, c := range s.clusters {
-				if c.Low == low {
-					s.serve(c)
-				}
-			}
+			s.serve(low)
 			for _, c := range s.clusters {
 				if c.blocked {
 					c.claim = c.taken
 				}
 			}
 		}
+		for _, c := range s.clusters {
+			if c.Low == low {
+				s.fill(c)
+			}
+		}
 	}
 	for _, c := range s.clusters {
+		if c.hold != nil {
+			s.out.Hold[c.Compute] = *c.hold
+		}
 		if s.out.Grant[c.Compute] < c.Add {
 			s.out.Why[c.Compute] = s.full(c)
 		}
@@ -72,32 +78,75 @@ type sharing struct {
 // cluster is an ask while it is served.
 type cluster struct {
 	trainyard.Ask
-	left    int  // of Add
-	next    int  // in Gangs
-	taken   int  // of its free nodes, by the gangs before next
-	claim   int  // most of its free nodes that its gangs may still need
-	blocked bool // the next gang cannot be completed
-	short   bool // because the cluster may not have so many
-	filled  bool // the minimum was seen to
+	left    int             // of Add
+	next    int             // in Gangs
+	taken   int             // of its free nodes, by the gangs before next
+	claim   int             // most of its free nodes that its gangs may still need
+	blocked bool            // the next gang cannot be completed
+	short   bool            // because the cluster may not have so many
+	hold    *trainyard.Hold // its jobs below a priority wait for one elsewhere
 }
 
-// serve has a cluster's gangs served in order up to the first that cannot be, and fills it up to its minimum.
-func (s *sharing) serve(c *cluster) {
-	for c.blocked = false; c.next < len(c.Gangs); c.next++ {
-		free := len(s.idle(c)) + c.Coming - c.taken
-		lacks := max(c.Gangs[c.next]-free, 0)
-		if lacks > c.left || (lacks > 0 && (s.room(c) < c.Gangs[c.next] || !s.give(c, lacks))) {
-			c.blocked, c.short = true, lacks-(len(c.Idle)-len(s.idle(c))) > c.left
-			break
+// waiting is how many nodes those of its gangs need that were not served and have at least a priority.
+func (c *cluster) waiting(priority int) (nodes int) {
+	for _, g := range c.Gangs[c.next:] {
+		if g.Priority >= priority {
+			nodes += g.Nodes
 		}
-		c.left -= lacks
-		c.taken += c.Gangs[c.next] - lacks
-		c.claim = max(c.claim, c.taken)
 	}
-	if c.filled {
+	return nodes
+}
+
+// serve has the waiting jobs of dedicated or of low-priority clusters served, the best first, up to those that cannot be.
+func (s *sharing) serve(low bool) {
+	for _, c := range s.clusters {
+		if c.Low == low {
+			c.blocked, c.hold = false, nil
+		}
+	}
+	for c := s.best(low); c != nil; c = s.best(low) {
+		s.serveNext(c)
+	}
+}
+
+// best is the cluster whose next job comes before those of all others; nil if none can be served.
+func (s *sharing) best(low bool) *cluster {
+	var first *cluster
+	for _, c := range s.clusters {
+		if c.Low != low || c.blocked || c.next == len(c.Gangs) {
+			continue
+		}
+		g := &c.Gangs[c.next]
+		if c.hold != nil && g.Priority < c.hold.Below {
+			continue
+		}
+		if first == nil {
+			first = c
+			continue
+		}
+		if f := &first.Gangs[first.next]; g.Priority > f.Priority || g.Priority == f.Priority && g.Since.Before(f.Since) {
+			first = c
+		}
+	}
+	return first
+}
+
+// serveNext gives a cluster the nodes that its next job lacks, or finds that it cannot have them.
+func (s *sharing) serveNext(c *cluster) {
+	need := c.Gangs[c.next].Nodes
+	lacks := max(need-(len(s.idle(c))+c.Coming-c.taken), 0)
+	if lacks > c.left || lacks > 0 && !s.give(c, lacks) && !s.outrank(c, lacks) {
+		c.blocked, c.short = true, lacks-(len(c.Idle)-len(s.idle(c))) > c.left
 		return
 	}
-	c.filled = true
+	c.left -= lacks
+	c.taken += need - lacks
+	c.claim = max(c.claim, c.taken)
+	c.next++
+}
+
+// fill has a cluster's minimum seen to, or single nodes where no jobs ask for them.
+func (s *sharing) fill(c *cluster) {
 	singles := c.left
 	if len(c.Gangs) > 0 {
 		singles = min(c.left, c.Min-c.Have-(c.Add-c.left))
@@ -105,6 +154,64 @@ func (s *sharing) serve(c *cluster) {
 	for ; singles > 0 && s.give(c, 1); singles-- {
 		c.left--
 	}
+}
+
+// outrank looks for room for a job that has none where jobs of lower priority wait on other clusters of its kind. It says whether idle nodes
+// that those were about to take are enough. If not, but nodes that are at work will be when they are done, those jobs are held back, all of
+// them, since nobody knows whose node is free first. Jobs of the same priority are never held back, and count as if they came first: a
+// cluster that goes on with them makes no room, and nobody waits for a job that has none in the end.
+func (s *sharing) outrank(c *cluster, lacks int) bool {
+	job := &c.Gangs[c.next]
+	lesser := map[*cluster]int{} // their claims
+	for _, o := range s.clusters {
+		if o != c && o.Low == c.Low && o.waiting(math.MinInt) > o.waiting(job.Priority) && s.has(o)+o.left > o.Min {
+			lesser[o] = o.claim
+			o.claim = min(o.claim, o.taken+o.waiting(job.Priority))
+		}
+	}
+	if len(lesser) == 0 {
+		return false
+	}
+	given := s.give(c, lacks)
+	if given || s.room(c, job.Priority) < job.Nodes {
+		for o, claim := range lesser {
+			o.claim = claim
+		}
+		return given
+	}
+	for o := range lesser {
+		if o.hold == nil || o.hold.Below < job.Priority {
+			o.hold = &trainyard.Hold{Below: job.Priority, Keep: o.Min, Why: trainyard.Reason{Code: "HigherPriority",
+				Message: fmt.Sprintf("room of location %s goes to job %s of higher priority on %s", s.Name, job.Name, c.Name)}}
+		}
+	}
+	return false
+}
+
+// has is how many nodes a cluster has, with those that were given to it and without those that were told to go.
+func (s *sharing) has(c *cluster) int {
+	return c.Have - (len(c.Idle) - len(s.idle(c))) + c.Add - c.left
+}
+
+// room is how many nodes a cluster can have in the end for a job of a priority: what the location holds, less the minimums of others, and
+// less the nodes with which others go on because they have jobs that come first. Low-priority nodes are no hindrance to dedicated ones.
+func (s *sharing) room(c *cluster, priority int) int {
+	var kept trainyard.Capacity
+	for _, o := range s.clusters {
+		if o == c || o.Low && !c.Low {
+			continue
+		}
+		first := o.waiting(priority)
+		if c.Low && !o.Low {
+			first = o.waiting(math.MinInt)
+		}
+		kept = kept.Plus(min(s.has(o), max(o.Min, first)), o.Size)
+	}
+	n, limited := s.Capacity.Room(kept, c.Size)
+	if !limited {
+		return math.MaxInt
+	}
+	return n
 }
 
 // give finds room for n more nodes of a cluster, now or when others are gone. It changes nothing when there is none.
@@ -181,39 +288,19 @@ func (s *sharing) idle(c *cluster) []trainyard.NodeID {
 	return out
 }
 
-// room is how many nodes a cluster could have if everything went that does not stay for ever: the minimum of other dedicated clusters does.
-func (s *sharing) room(c *cluster) int {
-	var kept trainyard.Capacity
-	for _, o := range s.clusters {
-		if o != c && !o.Low {
-			kept = kept.Plus(min(o.Min, o.Have), o.Size)
-		}
-	}
-	n, most := 0, slices.Max(append([]int{1}, c.Gangs...))
-	for n < most && s.Capacity.Holds(kept.Plus(n+1, c.Size)) {
-		n++
-	}
-	return n
-}
-
 func less(a, b trainyard.Capacity) trainyard.Capacity {
 	return trainyard.Capacity{Nodes: a.Nodes - b.Nodes, VCPUs: a.VCPUs - b.VCPUs, GPUs: a.GPUs - b.GPUs}
 }
 
 // full says why a cluster does not get all that it asked for.
 func (s *sharing) full(c *cluster) trainyard.Reason {
-	room, gang := s.room(c), 1
-	if c.blocked {
-		gang = c.Gangs[c.next]
-	}
 	switch {
+	case c.hold != nil && !c.blocked:
+		return c.hold.Why
 	case !s.Capacity.Holds(trainyard.Capacity{}.Plus(1, c.Size)):
 		return trainyard.Reason{Code: "LocationFull", Message: fmt.Sprintf("location %s is too small for a node of size %s", s.Name, c.Size.Name)}
-	case room < gang && c.blocked:
-		return trainyard.Reason{Code: "LargerThanLocation", Message: fmt.Sprintf("the next job needs %d nodes of size %s at once and location %s has room for %d; "+
-			"cancel it, or lower resources.instance_count", gang, c.Size.Name, s.Name, room)}
 	case c.blocked && c.short:
-		return trainyard.Reason{Code: "AtMaximumNodes", Message: fmt.Sprintf("the next job needs %d nodes at once, more than the cluster may have beside those at work", gang)}
+		return trainyard.Reason{Code: "AtMaximumNodes", Message: "the next job needs more nodes at once than the cluster may have beside those at work"}
 	}
 	var parts []string
 	for _, p := range []struct {
@@ -224,10 +311,11 @@ func (s *sharing) full(c *cluster) trainyard.Reason {
 			parts = append(parts, fmt.Sprintf("%d of %d %s", p.used, p.limit, p.what))
 		}
 	}
-	text := fmt.Sprintf("location %s is full (%s are taken)", s.Name, strings.Join(parts, ", "))
-	if gang > 1 {
-		text += fmt.Sprintf("; the next job needs %d nodes at once", gang)
+	what := "is full"
+	if c.blocked && c.Gangs[c.next].Nodes > 1 { // how many it needs at once the job's own reason says
+		what = "has too little room for the next job"
 	}
+	text := fmt.Sprintf("location %s %s (%s are taken)", s.Name, what, strings.Join(parts, ", "))
 	return trainyard.Reason{Code: "LocationFull", Message: text + s.going(c)}
 }
 

@@ -122,35 +122,35 @@ func TestShareServesWholeGangs(t *testing.T) {
 		why     string // of a
 	}{
 		{"one that the location can never hold makes nobody give way", trainyard.Room{Capacity: four, Used: trainyard.Capacity{Nodes: 2}, Low: []trainyard.LowNode{worker("x"), worker("y")},
-			Asks: []trainyard.Ask{{Compute: "a", Add: 6, Size: small, Gangs: []int{5, 1}}}}, "", 0, "", "needs 5 nodes of size small at once and location lab has room for 4"},
+			Asks: []trainyard.Ask{{Compute: "a", Add: 6, Size: small, Gangs: jobs(5, 1)}}}, "", 0, "", "location lab has too little room for the next job (2 of 4 nodes are taken)"},
 		{"what others keep for ever is not room", trainyard.Room{Capacity: four, Used: trainyard.Capacity{Nodes: 3}, Low: []trainyard.LowNode{worker("x")},
-			Asks: []trainyard.Ask{{Compute: "a", Add: 3, Size: small, Gangs: []int{3}}, {Compute: "b", Size: small, Have: 2, Min: 2}}}, "", 0, "", "room for 2"},
+			Asks: []trainyard.Ask{{Compute: "a", Add: 3, Size: small, Gangs: jobs(3)}, {Compute: "b", Size: small, Have: 2, Min: 2}}}, "", 0, "", "too little room"},
 		{"all or nothing", trainyard.Room{Capacity: four, Used: trainyard.Capacity{Nodes: 3}, Low: []trainyard.LowNode{worker("x")},
-			Asks: []trainyard.Ask{{Compute: "a", Add: 3, Size: small, Gangs: []int{3}}}}, "", 0, "", "the next job needs 3 nodes at once"},
+			Asks: []trainyard.Ask{{Compute: "a", Add: 3, Size: small, Gangs: jobs(3)}}}, "", 0, "", "too little room for the next job (3 of 4 nodes are taken)"},
 		{"room is kept for one that others give way for", trainyard.Room{Capacity: four, Used: trainyard.Capacity{Nodes: 3}, Low: []trainyard.LowNode{worker("x")},
-			Asks: []trainyard.Ask{{Compute: "a", Add: 2, Size: small, Gangs: []int{2}}, {Compute: "b", Add: 1, Size: small, Gangs: []int{1}}}}, "", 1, "", "low-priority nodes are giving way"},
+			Asks: []trainyard.Ask{{Compute: "a", Add: 2, Size: small, Gangs: jobs(2)}, {Compute: "b", Add: 1, Size: small, Gangs: jobs(1)}}}, "", 1, "", "low-priority nodes are giving way"},
 		{"it takes its own idle nodes first", trainyard.Room{Capacity: four, Used: trainyard.Capacity{Nodes: 2},
-			Asks: []trainyard.Ask{{Compute: "a", Add: 2, Size: small, Gangs: []int{4}, Idle: ids("a", 1), Coming: 1, Have: 2}}}, "a2", 0, "", ""},
+			Asks: []trainyard.Ask{{Compute: "a", Add: 2, Size: small, Gangs: jobs(4), Idle: ids("a", 1), Coming: 1, Have: 2}}}, "a2", 0, "", ""},
 		{"of two that hold half each, one lets go", trainyard.Room{Capacity: four, Used: trainyard.Capacity{Nodes: 4},
-			Asks: []trainyard.Ask{{Compute: "a", Add: 2, Size: small, Gangs: []int{4}, Idle: ids("a", 2), Have: 2},
-				{Compute: "b", Name: "bee", Add: 2, Size: small, Gangs: []int{4}, Idle: ids("b", 2), Have: 2}}}, "", 0, "b2", "idle nodes of bee are going"},
+			Asks: []trainyard.Ask{{Compute: "a", Add: 2, Size: small, Gangs: jobs(4), Idle: ids("a", 2), Have: 2},
+				{Compute: "b", Name: "bee", Add: 2, Size: small, Gangs: jobs(4), Idle: ids("b", 2), Have: 2}}}, "", 0, "b2", "idle nodes of bee are going"},
 		{"one that can never be lets its idle nodes go to others", trainyard.Room{Capacity: four, Used: trainyard.Capacity{Nodes: 4},
-			Asks: []trainyard.Ask{{Compute: "a", Add: 2, Size: small, Gangs: []int{5}, Idle: ids("a", 3), Have: 3, Min: 1}, {Compute: "b", Add: 3, Size: small, Low: true, Gangs: []int{1, 1, 1}}}},
-			"", 0, "a2", "room for 4"},
+			Asks: []trainyard.Ask{{Compute: "a", Add: 2, Size: small, Gangs: jobs(5), Idle: ids("a", 3), Have: 3, Min: 1}, {Compute: "b", Add: 3, Size: small, Low: true, Gangs: jobs(1, 1, 1)}}},
+			"", 0, "a2", "too little room"},
 		{"idle nodes stay where nobody wants their room", trainyard.Room{Capacity: four, Used: trainyard.Capacity{Nodes: 3},
-			Asks: []trainyard.Ask{{Compute: "a", Add: 2, Size: small, Gangs: []int{5}, Idle: ids("a", 3), Have: 3}}}, "", 0, "", "room for 4"},
+			Asks: []trainyard.Ask{{Compute: "a", Add: 2, Size: small, Gangs: jobs(5), Idle: ids("a", 3), Have: 3}}}, "", 0, "", "too little room"},
 		{"idle nodes above the minimum go before others give way", trainyard.Room{Capacity: four, Used: trainyard.Capacity{Nodes: 4}, Low: []trainyard.LowNode{worker("x")},
-			Asks: []trainyard.Ask{{Compute: "a", Add: 2, Size: small, Gangs: []int{2}}, {Compute: "b", Name: "bee", Size: small, Idle: ids("b", 2), Have: 3, Min: 2}}},
+			Asks: []trainyard.Ask{{Compute: "a", Add: 2, Size: small, Gangs: jobs(2)}, {Compute: "b", Name: "bee", Size: small, Idle: ids("b", 2), Have: 3, Min: 2}}},
 			"", 1, "b1", "idle nodes of bee are going; low-priority nodes are giving way"},
 		{"idle nodes that a job is about to take stay", trainyard.Room{Capacity: four, Used: trainyard.Capacity{Nodes: 4},
-			Asks: []trainyard.Ask{{Compute: "a", Add: 1, Size: small, Gangs: []int{1}}, {Compute: "b", Size: small, Gangs: []int{2}, Idle: ids("b", 2), Have: 2}}}, "", 0, "", "location lab is full"},
+			Asks: []trainyard.Ask{{Compute: "a", Add: 1, Size: small, Gangs: jobs(1)}, {Compute: "b", Size: small, Gangs: jobs(2), Idle: ids("b", 2), Have: 2}}}, "", 0, "", "location lab is full"},
 		{"what does not help is let be", trainyard.Room{Capacity: trainyard.Capacity{Nodes: 4, VCPUs: 12}, Used: trainyard.Capacity{Nodes: 3, VCPUs: 12},
 			Low:  []trainyard.LowNode{low("x", small, time.Minute), low("y", large, time.Hour)},
-			Asks: []trainyard.Ask{{Compute: "a", Add: 1, Size: large, Gangs: []int{1}}}}, "", 1, "", "giving way"},
+			Asks: []trainyard.Ask{{Compute: "a", Add: 1, Size: large, Gangs: jobs(1)}}}, "", 1, "", "giving way"},
 		{"the minimum is kept though a job cannot be served", trainyard.Room{Capacity: four,
-			Asks: []trainyard.Ask{{Compute: "a", Add: 5, Size: small, Gangs: []int{5}, Min: 2}}}, "a2", 0, "", "room for 4"},
+			Asks: []trainyard.Ask{{Compute: "a", Add: 5, Size: small, Gangs: jobs(5), Min: 2}}}, "a2", 0, "", "too little room"},
 		{"a job that waits for the cluster's own work to end gets nothing yet", trainyard.Room{Capacity: four, Used: trainyard.Capacity{Nodes: 2},
-			Asks: []trainyard.Ask{{Compute: "a", Add: 1, Size: small, Gangs: []int{3}, Have: 2}}}, "", 0, "", "more than the cluster may have beside those at work"},
+			Asks: []trainyard.Ask{{Compute: "a", Add: 1, Size: small, Gangs: jobs(3), Have: 2}}}, "", 0, "", "than the cluster may have beside those at work"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -180,7 +180,7 @@ func drawRoom(t *rapid.T) trainyard.Room {
 	r := trainyard.Room{Name: "x", Capacity: trainyard.Capacity{Nodes: rapid.IntRange(1, 10).Draw(t, "nodes")}}
 	for i := range rapid.IntRange(1, 4).Draw(t, "clusters") {
 		key := fmt.Sprint(string(rune('a' + i)))
-		d := trainyard.Demand{Now: now, Idle: time.Hour, Min: rapid.IntRange(0, 2).Draw(t, "min"), Queued: rapid.SliceOfN(rapid.IntRange(1, 6), 0, 4).Draw(t, "gangs")}
+		d := trainyard.Demand{Now: now, Idle: time.Hour, Min: rapid.IntRange(0, 2).Draw(t, "min"), Queued: drawJobs(t, 6)}
 		d.Max = d.Min + rapid.IntRange(0, 8).Draw(t, "more")
 		cheap := rapid.Bool().Draw(t, "low")
 		for k := range rapid.IntRange(0, min(d.Max, r.Capacity.Nodes-r.Used.Nodes)).Draw(t, "have") {
@@ -254,7 +254,7 @@ func completes(r trainyard.Room, a trainyard.Ask, got trainyard.Sharing, gone ma
 	}
 	free := len(a.Idle) - len(got.Release[a.Compute]) + a.Coming + got.Grant[a.Compute]
 	for _, g := range a.Gangs {
-		if free -= g; free < 0 {
+		if free -= g.Nodes; free < 0 {
 			return -free <= room
 		}
 	}
@@ -267,7 +267,7 @@ func whole(t *rapid.T, a trainyard.Ask, got trainyard.Sharing) {
 	free := len(a.Idle) - len(got.Release[a.Compute]) + a.Coming
 	need := -free
 	for _, g := range a.Gangs {
-		if need += g; need >= grant {
+		if need += g.Nodes; need >= grant {
 			break
 		}
 	}
@@ -282,7 +282,7 @@ func TestTwoGangsNeverWaitForEachOther(t *testing.T) {
 	for range 3 { // let go, gone, granted
 		r := trainyard.Room{Name: "lab", Capacity: trainyard.Capacity{Nodes: 4}}
 		for _, key := range []string{"a", "b"} {
-			d := trainyard.Demand{Now: now, Max: 4, Idle: time.Hour, Queued: []int{4}}
+			d := trainyard.Demand{Now: now, Max: 4, Idle: time.Hour, Queued: jobs(4)}
 			for _, id := range ids(key, have[key]) {
 				d.Nodes = append(d.Nodes, n(string(id), trainyard.NodeIdle, 0))
 				r.Used = r.Used.Plus(1, small)

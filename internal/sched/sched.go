@@ -12,7 +12,8 @@ import (
 
 // Decide places what can be placed and says why the rest waits. Each compute's queue is served strictly in its order (priority, then
 // submission): a gang at the head keeps the free nodes until it has all it needs, so that small jobs never starve a large one. A job
-// that could never fit is passed over with a reason that says so. Cost is linear in nodes and queued jobs.
+// that could never fit is passed over with a reason that says so; one that is held back for a better one of another cluster waits, and all
+// behind it. Cost is linear in nodes and queued jobs.
 func Decide(s trainyard.Snapshot) trainyard.Plan {
 	var plan trainyard.Plan
 	for i := range s.Computes {
@@ -41,12 +42,15 @@ func decide(c *trainyard.ComputeView, s trainyard.Snapshot, plan *trainyard.Plan
 				continue
 			}
 		}
-		if c.Exclusive && q.Nodes > c.MaxNodes {
+		if c.Exclusive && (q.Nodes > c.MaxNodes || c.Bound != nil && q.Nodes > c.Bound.Nodes) {
 			if never[q.Nodes] == nil {
 				never[q.Nodes] = tooLarge(c, q.Nodes)
 			}
 			plan.Waiting = append(plan.Waiting, trainyard.Waiting{Job: q.Key, Reason: never[q.Nodes]})
 			continue
+		}
+		if blocked == nil && held(c, q, room) {
+			blocked = &c.Hold.Why
 		}
 		if blocked == nil {
 			if p, ok := room.take(q); ok {
@@ -71,6 +75,20 @@ func share(c *trainyard.ComputeView, q *trainyard.QueuedJob) (trainyard.Placemen
 		return trainyard.Placement{}, false
 	}
 	return trainyard.Placement{Job: q.Key, Nodes: []trainyard.NodeID{on.ID}, Epochs: []int64{on.Epoch}}, true
+}
+
+// held says whether a job must leave the cluster's nodes to one of higher priority elsewhere.
+func held(c *trainyard.ComputeView, q *trainyard.QueuedJob, r *room) bool {
+	if c.Hold == nil || q.Priority >= c.Hold.Below {
+		return false
+	}
+	work := r.next
+	for i := range c.Nodes {
+		if n := &c.Nodes[i]; n.State.Usable() && n.Free.Slots <= 0 {
+			work++
+		}
+	}
+	return work+q.Nodes > c.Hold.Keep
 }
 
 // room is what is free on a compute while its queue is served.
@@ -144,7 +162,19 @@ func stopped(c *trainyard.ComputeView) *trainyard.Reason {
 	return &trainyard.Reason{Code: "ComputeStopped", Message: fmt.Sprintf("%s is stopped; start it with: trainyard compute start --name %s", c.Name, c.Name)}
 }
 
+// tooLarge says why a job of so many nodes can never start.
 func tooLarge(c *trainyard.ComputeView, nodes int) *trainyard.Reason {
+	switch b := c.Bound; {
+	case b != nil && b.Nodes == 0:
+		return &trainyard.Reason{Code: "LargerThanLocation", Message: fmt.Sprintf("location %s has no room for a node of size %s; cancel the job, or submit it for another size or compute",
+			b.Location, b.Size)}
+	case b != nil && nodes > b.Nodes:
+		return &trainyard.Reason{Code: "LargerThanLocation", Message: fmt.Sprintf("the job needs %s of size %s at once and location %s has room for %d; "+
+			"cancel it, or lower resources.instance_count", count(nodes, "node"), b.Size, b.Location, b.Nodes)}
+	case c.Serverless:
+		return &trainyard.Reason{Code: "LargerThanCompute", Message: fmt.Sprintf("the job asks for %s and serverless compute has at most %d at once; "+
+			"lower resources.instance_count, or name a cluster of your own", count(nodes, "node"), c.MaxNodes)}
+	}
 	return &trainyard.Reason{Code: "LargerThanCompute", Message: fmt.Sprintf(
 		"the job asks for %s and %s has at most %d; raise max_instances or lower resources.instance_count", count(nodes, "node"), c.Name, c.MaxNodes)}
 }

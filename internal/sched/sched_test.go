@@ -27,6 +27,16 @@ func cluster(max int, nodes []trainyard.NodeView, q []trainyard.QueuedJob) train
 	return trainyard.ComputeView{Key: "s/r/w/c", Name: "cpu-cluster", Type: trainyard.ComputeCluster, MaxNodes: max, Exclusive: true, Nodes: nodes, Queue: q}
 }
 
+func bounded(c trainyard.ComputeView, nodes int) trainyard.ComputeView {
+	c.Bound = &trainyard.Bound{Location: "lab", Size: "small", Nodes: nodes}
+	return c
+}
+
+func holds(c trainyard.ComputeView, below, keep int) trainyard.ComputeView {
+	c.Hold = &trainyard.Hold{Below: below, Keep: keep, Why: trainyard.Reason{Code: "HigherPriority", Message: "room of lab goes to job x"}}
+	return c
+}
+
 func TestDecide(t *testing.T) {
 	idle, running, creating := trainyard.NodeIdle, trainyard.NodeRunning, trainyard.NodeCreating
 	tests := []struct {
@@ -40,6 +50,24 @@ func TestDecide(t *testing.T) {
 		{"a gang starts on all its nodes or on none", cluster(3, []trainyard.NodeView{node("a", idle, 1, 1), node("b", running, 0, 1, "x")}, queue(2)), nil, "cpu-cluster has 2 nodes and is about to grow; job j0 needs 2 nodes at once, 1 free now"},
 		{"a gang at the head keeps the nodes it waits for", cluster(2, []trainyard.NodeView{node("a", idle, 1, 1), node("b", running, 0, 1, "x")}, queue(2, 1)), nil, "cpu-cluster is at its maximum of 2 nodes; job x is there; job j0 needs 2 nodes at once, 1 free now"},
 		{"a job that can never fit is passed over", cluster(1, []trainyard.NodeView{node("a", idle, 1, 1)}, queue(2, 1)), []string{"j1:a"}, "the job asks for 2 nodes and cpu-cluster has at most 1"},
+		{"a job that its location can never hold is passed over", bounded(cluster(9, []trainyard.NodeView{node("a", idle, 1, 1)}, queue(3, 1)), 2), []string{"j1:a"},
+			"the job needs 3 nodes of size small at once and location lab has room for 2; cancel it, or lower resources.instance_count"},
+		{"so is one for which a single node is too much", bounded(cluster(9, nil, queue(1)), 0), nil, "location lab has no room for a node of size small; cancel the job"},
+		{"nobody can raise the maximum of serverless compute", func() trainyard.ComputeView {
+			c := bounded(cluster(100, nil, queue(150)), 200)
+			c.Serverless = true
+			return c
+		}(), nil, "the job asks for 150 nodes and serverless compute has at most 100 at once; lower resources.instance_count, or name a cluster of your own"},
+		{"how much is missing is said once", func() trainyard.ComputeView {
+			c := cluster(9, []trainyard.NodeView{node("a", idle, 1, 1)}, queue(3))
+			c.Full = "location lab has too little room for the next job (3 of 4 nodes are taken)"
+			return c
+		}(), nil, "location lab has too little room for the next job (3 of 4 nodes are taken); job j0 needs 3 nodes at once, 1 free now"},
+		{"a job of lower priority leaves the nodes to a better one elsewhere", holds(cluster(9, []trainyard.NodeView{node("a", idle, 1, 1)}, queue(1)), 1, 0), nil, "room of lab goes to job x"},
+		{"one of the same priority does not", holds(cluster(9, []trainyard.NodeView{node("a", idle, 1, 1)}, queue(1)), 0, 0), []string{"j0:a"}, ""},
+		{"what the cluster keeps for ever goes on with its own jobs", holds(cluster(9, []trainyard.NodeView{node("a", idle, 1, 1), node("b", idle, 1, 1), node("c", running, 0, 1, "x")}, queue(1, 1)), 1, 2),
+			[]string{"j0:a"}, "room of lab goes to job x"},
+		{"a gang that is too large for that is held back", holds(cluster(9, []trainyard.NodeView{node("a", idle, 1, 1), node("b", idle, 1, 1)}, queue(2, 1)), 1, 1), nil, "room of lab goes to job x"},
 		{"a node that is starting is said", cluster(2, []trainyard.NodeView{node("a", creating, 0, 1)}, queue(1)), nil, "cpu-cluster is starting 1 node"},
 		{"a full cluster names the jobs on it", cluster(2, []trainyard.NodeView{node("a", running, 0, 1, "x"), node("b", running, 0, 1, "y")}, queue(1)), nil, "cpu-cluster is at its maximum of 2 nodes; jobs x and y are there"},
 		{"a leaving node takes nothing", cluster(2, []trainyard.NodeView{node("a", trainyard.NodeLeaving, 1, 1)}, queue(1)), nil, "cpu-cluster has 1 node and is about to grow"},
@@ -91,6 +119,12 @@ func TestProperties(t *testing.T) {
 		}
 		view := cluster(rapid.IntRange(0, 8).Draw(t, "max"), nodes, queue(rapid.SliceOfN(rapid.IntRange(1, 5), 0, 12).Draw(t, "gangs")...))
 		view.Exclusive = exclusive
+		if rapid.Bool().Draw(t, "bounded") {
+			view = bounded(view, rapid.IntRange(0, 4).Draw(t, "bound"))
+		}
+		if rapid.Bool().Draw(t, "held") {
+			view = holds(view, rapid.IntRange(-1, 2).Draw(t, "below"), rapid.IntRange(0, 3).Draw(t, "keep"))
+		}
 		plan := Decide(trainyard.Snapshot{Computes: []trainyard.ComputeView{view}})
 		if len(plan.Placed)+len(plan.Waiting) != len(view.Queue) {
 			t.Fatalf("%d placed and %d waiting of %d", len(plan.Placed), len(plan.Waiting), len(view.Queue))
@@ -109,10 +143,22 @@ func TestProperties(t *testing.T) {
 				t.Fatalf("node %s has %d places and got %d", n.ID, n.Free.Slots, used[n.ID])
 			}
 		}
+		larger := 0
+		for _, q := range view.Queue {
+			if view.Exclusive && view.Bound != nil && q.Nodes > view.Bound.Nodes {
+				larger++
+			}
+		}
 		for _, w := range plan.Waiting {
+			if w.Reason != nil && w.Reason.Code == "LargerThanLocation" {
+				larger--
+			}
 			if w.Reason == nil || w.Reason.Code == "" || w.Reason.Message == "" {
 				t.Fatalf("job %s waits without a reason", w.Job)
 			}
+		}
+		if larger != 0 {
+			t.Fatalf("%d jobs are larger than the location and not told so, or told so and are not", larger)
 		}
 	})
 }

@@ -197,7 +197,8 @@ func (im *image) snapshot(all bool) []trainyard.ComputeView {
 func (im *image) viewOf(c *computeState) trainyard.ComputeView {
 	v := trainyard.ComputeView{
 		Key: c.key, Name: c.compute.Name, Type: c.compute.Spec.ComputeType, MaxNodes: maxNodes(c.compute), Exclusive: isExclusive(c.compute),
-		Stopped: c.compute.Stopped, Deleting: c.compute.Deleting, Wanted: c.compute.Wanted, Errors: c.compute.Errors, Full: c.compute.Full,
+		Serverless: c.compute.Serverless,
+		Stopped:    c.compute.Stopped, Deleting: c.compute.Deleting, Wanted: c.compute.Wanted, Errors: c.compute.Errors, Full: c.compute.Full,
 		Nodes: make([]trainyard.NodeView, len(c.nodes)), Queue: c.queue.view(),
 	}
 	for i, n := range c.nodes {
