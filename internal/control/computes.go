@@ -115,10 +115,14 @@ func (c *Control) admitCluster(comp *trainyard.Compute) error {
 	if strings.EqualFold(comp.Name, trainyard.LocalCompute) {
 		return trainyard.Conflict("%q is the name of the workspace's own compute; choose another", comp.Name)
 	}
-	if p.VMSize == "" {
-		p.VMSize = "Standard_DS3_v2"
-	}
 	l := c.place(comp.Where)
+	if p.VMSize == "" {
+		size, err := defaultSize(l, 1)
+		if err != nil {
+			return trainyard.Invalid("compute %q: %v", comp.Name, err)
+		}
+		p.VMSize = size.Name
+	}
 	size, ok := l.Size(p.VMSize)
 	switch _, known := catalog.Size(p.VMSize); {
 	case !ok && !known:
@@ -154,25 +158,11 @@ func (c *Control) admitCluster(comp *trainyard.Compute) error {
 	if s.MinNodeCount < 0 || s.MaxNodeCount < s.MinNodeCount || s.MaxNodeCount > 10000 {
 		return trainyard.Invalid("compute %q: min_instances is %d and max_instances %d; want 0 ≤ min ≤ max ≤ 10000", comp.Name, s.MinNodeCount, s.MaxNodeCount)
 	}
-	if !l.Capacity.Holds(trainyard.Capacity{}.Plus(1, size)) {
-		return trainyard.Invalid("compute %q: a node of size %s (%d vCPUs, %d GPUs) is more than location %s has in all; see: trainyard location show --name %s", comp.Name, size.Name, size.VCPUs, size.GPUs, l.Name, l.Name)
+	if !fits(l, size, 1) {
+		return trainyard.Invalid("compute %q: %v", comp.Name, tooMuch(l, size, 1))
 	}
 	overcommitted(comp, size, l)
 	return nil
-}
-
-// sizeNames lists the sizes that a location has and may make, the first dozen by name.
-func sizeNames(l *trainyard.Location) string {
-	var names []string
-	for _, s := range l.Sizes {
-		if l.Approves(s) {
-			names = append(names, s.Name)
-		}
-	}
-	if n := len(names); n > 12 {
-		return fmt.Sprintf("%s and %d more (trainyard compute list-sizes --location %s)", strings.Join(names[:12], ", "), n-12, l.Name)
-	}
-	return strings.Join(names, ", ")
 }
 
 // overcommitted says where a size asks for more than the one machine has that the location's nodes share, and what else is to be known of it.

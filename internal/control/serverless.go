@@ -16,18 +16,15 @@ import (
 
 const (
 	serverlessPrefix = "serverless-"
-	serverlessSize   = "Standard_DS3_v2" // of jobs that name none
-	serverlessNodes  = 100               // at once, per size and tier of a workspace; the location's capacity holds as well
+	serverlessNodes  = 100 // at once, per size and tier of a workspace; the location's capacity holds as well
 )
 
 // serverless finds or makes the cluster for a job that names no compute.
 func (r *resolver) serverless() *trainyard.Compute {
 	j := r.j
-	size, where, low := serverlessSize, trainyard.DefaultLocation, false
+	size, where, low := "", trainyard.DefaultLocation, false
 	if res := j.Spec.Resources; res != nil {
-		if res.InstanceType != "" {
-			size = res.InstanceType
-		}
+		size = res.InstanceType
 		if len(res.Locations) > 0 {
 			where = res.Locations[0]
 		}
@@ -42,14 +39,8 @@ func (r *resolver) serverless() *trainyard.Compute {
 		}
 	}
 	l := r.c.place(r.c.where(where))
-	vm, ok := l.Size(size)
-	switch {
-	case !ok:
-		near := catalog.NearSizes(size)
-		r.fail("resources.instance_type %q is not a size of location %s; the nearest are %s; it has %s", size, l.Name, strings.Join(near, ", "), sizeNames(l))
-		return nil
-	case !l.Approves(vm):
-		r.fail("resources.instance_type %s is of a restricted series and location %s has no approval for it; it has %s", vm.Name, l.Name, sizeNames(l))
+	vm, ok := r.serverlessSize(l, size)
+	if !ok {
 		return nil
 	}
 	comp := serverlessCompute(j.Scope, l, vm, low)
@@ -75,6 +66,38 @@ func (r *resolver) serverless() *trainyard.Compute {
 	}
 	j.Plan.Compute, j.Spec.ComputeID = strings.ToLower(comp.Name), ""
 	return comp
+}
+
+// serverlessSize finds the size of the nodes for a job that names one, or none (""); what cannot be is said, and ok is false.
+func (r *resolver) serverlessSize(l *trainyard.Location, name string) (size trainyard.VMSize, ok bool) {
+	count, field := 1, "instance_type"
+	if !r.serves { // replicas come one by one
+		field = "resources.instance_type"
+		if res := r.j.Spec.Resources; res != nil && res.InstanceCount > 0 {
+			count = res.InstanceCount
+		}
+	}
+	if name == "" {
+		size, err := defaultSize(l, count)
+		if err != nil {
+			r.fail("the %s names no %s, and %v", r.word(), field, err)
+		}
+		return size, err == nil
+	}
+	size, ok = l.Size(name)
+	switch {
+	case !ok:
+		near := catalog.NearSizes(name)
+		r.fail("%s %q is not a size of location %s; the nearest are %s; it has %s", field, name, l.Name, strings.Join(near, ", "), sizeNames(l))
+		return size, false
+	case !l.Approves(size):
+		r.fail("%s %s is of a restricted series and location %s has no approval for it; it has %s", field, size.Name, l.Name, sizeNames(l))
+		return size, false
+	case !fits(l, size, count):
+		r.fail("%s: %v", field, tooMuch(l, size, count))
+		return size, false
+	}
+	return size, true
 }
 
 // sameServerless says whether a compute that was found under a name is the one that was meant.
