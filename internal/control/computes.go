@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/trainyard/trainyard"
-	"github.com/trainyard/trainyard/internal/catalog"
 	"github.com/trainyard/trainyard/internal/store"
 )
 
@@ -116,22 +115,15 @@ func (c *Control) admitCluster(comp *trainyard.Compute) error {
 		return trainyard.Conflict("%q is the name of the workspace's own compute; choose another", comp.Name)
 	}
 	l := c.place(comp.Where)
+	var size trainyard.VMSize
+	var err error
 	if p.VMSize == "" {
-		size, err := defaultSize(l, 1)
-		if err != nil {
-			return trainyard.Invalid("compute %q: %v", comp.Name, err)
-		}
-		p.VMSize = size.Name
+		size, err = defaultSize(l, 1)
+	} else {
+		size, err = sizeAt(l, p.VMSize, 1)
 	}
-	size, ok := l.Size(p.VMSize)
-	switch _, known := catalog.Size(p.VMSize); {
-	case !ok && !known:
-		return trainyard.Invalid("compute %q: %q is not a size that is known here; the nearest are %s; see: trainyard compute list-sizes", comp.Name, p.VMSize, strings.Join(catalog.NearSizes(p.VMSize), ", "))
-	case !ok:
-		return trainyard.Invalid("compute %q: location %s has no machines of size %s; it has %s", comp.Name, l.Name, p.VMSize, sizeNames(l))
-	case !l.Approves(size):
-		return trainyard.Invalid("compute %q: size %s is of a restricted series and location %s has no approval for it; it has %s; who runs the server grants it with \"approved: [%s]\" at the location",
-			comp.Name, size.Name, l.Name, sizeNames(l), size.Series)
+	if err != nil {
+		return trainyard.Invalid("compute %q: %v", comp.Name, err)
 	}
 	p.VMSize = size.Name
 	switch {
@@ -157,9 +149,6 @@ func (c *Control) admitCluster(comp *trainyard.Compute) error {
 	}
 	if s.MinNodeCount < 0 || s.MaxNodeCount < s.MinNodeCount || s.MaxNodeCount > 10000 {
 		return trainyard.Invalid("compute %q: min_instances is %d and max_instances %d; want 0 ≤ min ≤ max ≤ 10000", comp.Name, s.MinNodeCount, s.MaxNodeCount)
-	}
-	if !fits(l, size, 1) {
-		return trainyard.Invalid("compute %q: %v", comp.Name, tooMuch(l, size, 1))
 	}
 	overcommitted(comp, size, l)
 	return nil

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/trainyard/trainyard"
-	"github.com/trainyard/trainyard/internal/catalog"
 	"github.com/trainyard/trainyard/internal/store"
 )
 
@@ -84,20 +83,11 @@ func (r *resolver) serverlessSize(l *trainyard.Location, name string) (size trai
 		}
 		return size, err == nil
 	}
-	size, ok = l.Size(name)
-	switch {
-	case !ok:
-		near := catalog.NearSizes(name)
-		r.fail("%s %q is not a size of location %s; the nearest are %s; it has %s", field, name, l.Name, strings.Join(near, ", "), sizeNames(l))
-		return size, false
-	case !l.Approves(size):
-		r.fail("%s %s is of a restricted series and location %s has no approval for it; it has %s", field, size.Name, l.Name, sizeNames(l))
-		return size, false
-	case !fits(l, size, count):
-		r.fail("%s: %v", field, tooMuch(l, size, count))
-		return size, false
+	size, err := sizeAt(l, name, count)
+	if err != nil {
+		r.fail("%s: %v", field, err)
 	}
-	return size, true
+	return size, err == nil
 }
 
 // sameServerless says whether a compute that was found under a name is the one that was meant.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/catalog"
 )
 
 // usualSize is the size of nodes for which nobody named one, where it can be had.
@@ -26,6 +27,26 @@ func offered(l *trainyard.Location, n int) []trainyard.VMSize {
 // fits says whether a location that has no machines yet has room for n of the size.
 func fits(l *trainyard.Location, s trainyard.VMSize, n int) bool {
 	return l.Capacity.Holds(trainyard.Capacity{}.Plus(n, s))
+}
+
+// sizeAt finds the size that somebody named for n nodes of a location. The error is a sentence that says what is wrong with it and what the
+// location has instead.
+func sizeAt(l *trainyard.Location, name string, n int) (trainyard.VMSize, error) {
+	size, ok := l.Size(name)
+	switch {
+	case !ok:
+		near := ""
+		if names := catalog.NearSizes(name, offered(l, 1)); len(names) > 0 {
+			near = "; the nearest of its own: " + strings.Join(names, ", ")
+		}
+		return size, fmt.Errorf("%q is not a size of location %s%s; it has: %s", name, l.Name, near, sizeNames(l))
+	case !l.Approves(size):
+		return size, fmt.Errorf("%s is of a restricted series and location %s has no approval for it; it has: %s; who runs the server grants it with \"approved: [%s]\" at the location",
+			size.Name, l.Name, sizeNames(l), cmp.Or(size.Series, size.Name))
+	case !fits(l, size, n):
+		return size, tooMuch(l, size, n)
+	}
+	return size, nil
 }
 
 // defaultSize is the size for n nodes when none is named: the usual one, or the smallest that the location offers. Of equals the first in

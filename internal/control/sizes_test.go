@@ -1,6 +1,7 @@
 package control
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -92,6 +93,43 @@ func TestASizeThatDoesNotFitIsRefusedAtOnce(t *testing.T) {
 	}
 	if _, err := submitServerless(t, c, &trainyard.JobResources{InstanceType: "Small", InstanceCount: 3}); err != nil {
 		t.Errorf("a job of three nodes: %v", err)
+	}
+}
+
+func TestASizeThatALocationDoesNotHaveIsRefusedWithWhatItHas(t *testing.T) {
+	var many []trainyard.VMSize
+	for i := range 15 {
+		many = append(many, sized(fmt.Sprintf("S%02d", i), 1, 1))
+	}
+	few := trainyard.Location{Name: "lab", Capacity: trainyard.Capacity{VCPUs: 16},
+		Sizes: []trainyard.VMSize{sized("Standard_D2s_v3", 2, 8), sized("Standard_D16s_v3", 16, 64), sized("Standard_D48s_v3", 48, 192), restricted("Standard_D3s_v3", 3, 8)}}
+	for _, tt := range []struct {
+		name string
+		at   trainyard.Location
+		size string
+		want string
+	}{
+		{"a size of the catalogue that is like none of its own", few, "Standard_ND96asr_v4",
+			`"Standard_ND96asr_v4" is not a size of location lab; it has: Standard_D2s_v3, Standard_D16s_v3`},
+		{"one that is like some of its own, and neither what is not approved nor what does not fit is named", few, "Standard_D4s_v3",
+			`"Standard_D4s_v3" is not a size of location lab; the nearest of its own: Standard_D2s_v3, Standard_D16s_v3; it has: Standard_D2s_v3, Standard_D16s_v3`},
+		{"one that is known nowhere", few, "Nope", `"Nope" is not a size of location lab; it has: Standard_D2s_v3, Standard_D16s_v3`},
+		{"at a location with many", trainyard.Location{Name: "lab", Sizes: many}, "Nope",
+			`"Nope" is not a size of location lab; it has: S00, S01, S02, S03, S04, S05, S06, S07, S08, S09, S10, S11 and 3 more (trainyard compute list-sizes --location lab)`},
+		{"one without approval", few, "d3s_v3", `Standard_D3s_v3 is of a restricted series and location lab has no approval for it; it has: Standard_D2s_v3, Standard_D16s_v3; ` +
+			`who runs the server grants it with "approved: [R]" at the location`},
+		{"at a location with nothing that may be had", trainyard.Location{Name: "lab", Sizes: []trainyard.VMSize{restricted("R1", 1, 1)}}, "Nope", `"Nope" is not a size of location lab; it has: none`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := newControl(t)
+			c.Locations = []trainyard.Location{tt.at}
+			if err := makeCluster(t, c, tt.size); err == nil || err.Error() != `compute "cpu": `+tt.want {
+				t.Errorf("a cluster: %v\nwant %s", err, tt.want)
+			}
+			if _, err := submitServerless(t, c, &trainyard.JobResources{InstanceType: tt.size}); err == nil || err.Error() != "resources.instance_type: "+tt.want {
+				t.Errorf("a job: %v\nwant %s", err, tt.want)
+			}
+		})
 	}
 }
 

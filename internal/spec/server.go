@@ -104,7 +104,7 @@ func (f *fields) sizes(l *trainyard.Location) {
 		if v.kind == scalar {
 			size, ok := catalog.Size(v.text)
 			if !ok {
-				f.p.at(v.place, at, "%q is not in the catalogue; the nearest are %v; a size of your own is a map with name, vcpus and memory_gb", v.text, catalog.NearSizes(v.text))
+				f.p.at(v.place, at, "%q is not in the catalogue; the nearest are %v; a size of your own is a map with name, vcpus and memory_gb", v.text, catalog.NearSizes(v.text, catalog.Sizes()))
 			}
 			l.Sizes = append(l.Sizes, size)
 			continue
