@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"regexp"
@@ -21,6 +22,11 @@ const idleDefault = 120 * time.Second
 // PutCompute creates a compute or changes one.
 func (c *Control) PutCompute(ctx context.Context, who trainyard.User, in *trainyard.Compute) (*trainyard.Compute, bool, error) {
 	comp := *in
+	if comp.Location == "" { // it says nothing of the place: one that is there stays where it is
+		if old, err := c.Store.Compute(ctx, in.Key()); err == nil {
+			comp.Location = old.Location
+		}
+	}
 	if err := c.admitCompute(&comp); err != nil {
 		return nil, false, err
 	}
@@ -37,8 +43,11 @@ func (c *Control) PutCompute(ctx context.Context, who trainyard.User, in *trainy
 		old, err := tx.Compute(comp.Key())
 		switch {
 		case err == nil:
-			if err := changeable(old, &comp); err != nil {
+			if err := changeable(old, &comp, c.where(old.Location)); err != nil {
 				return err
+			}
+			if comp.Elastic() {
+				comp.Where = old.Where // its nodes are there, whatever its word for the place means by now
 			}
 			created = false
 			comp.Name, comp.Created, comp.CreatedBy, comp.Stopped = old.Name, old.Created, old.CreatedBy, old.Stopped
@@ -175,17 +184,30 @@ func overcommitted(comp *trainyard.Compute, size trainyard.VMSize, l *trainyard.
 	}
 }
 
-// changeable refuses what cannot change in place.
-func changeable(old, in *trainyard.Compute) error {
+// changeable refuses what cannot change in place. means is the location that the old compute's own word for it means now.
+func changeable(old, in *trainyard.Compute, means string) error {
+	is, want := &old.Spec.Properties, &in.Spec.Properties
 	switch {
 	case old.Deleting:
 		return trainyard.Conflict("compute %q is being deleted", old.Name)
 	case old.Spec.ComputeType != in.Spec.ComputeType:
 		return trainyard.Conflict("compute %q is of type %s and cannot become %s; delete it first", old.Name, old.Spec.ComputeType, in.Spec.ComputeType)
-	case !strings.EqualFold(old.Spec.Properties.VMSize, in.Spec.Properties.VMSize):
-		return trainyard.Conflict("compute %q has nodes of size %s; the size cannot be changed to %s: create another compute", old.Name, old.Spec.Properties.VMSize, in.Spec.Properties.VMSize)
+	case !strings.EqualFold(is.VMSize, want.VMSize):
+		return trainyard.Conflict("compute %q has nodes of size %s; the size cannot be changed to %s: create another compute", old.Name, is.VMSize, want.VMSize)
+	case in.Elastic() && !strings.EqualFold(cmp.Or(is.VMPriority, "Dedicated"), want.VMPriority):
+		return trainyard.Conflict("compute %q has nodes of tier %s; the tier cannot be changed to %s: create another compute", old.Name, tier(is.VMPriority), tier(want.VMPriority))
+	case in.Elastic() && in.Where != means && in.Where != old.Where:
+		return trainyard.Conflict("compute %q has its nodes at location %s; the location cannot be changed to %s: create another compute, or name location %s", old.Name, old.Where, in.Where, old.Where)
 	}
 	return nil
+}
+
+// tier is a priority of nodes as files spell it.
+func tier(priority string) string {
+	if strings.EqualFold(priority, "LowPriority") {
+		return "low_priority"
+	}
+	return "dedicated"
 }
 
 // Compute finds a compute.
@@ -229,7 +251,7 @@ func (c *Control) DeleteCompute(ctx context.Context, who trainyard.User, scope t
 		}
 		cancel, where = c.jobsOn(key), comp.Where
 		if len(cancel) > 0 && !force {
-			return trainyard.Conflict("compute %q has %d jobs (%s); wait, cancel them, or delete with --force, which cancels them", name, len(cancel), some(cancel))
+			return trainyard.Conflict("compute %q has %s (%s); wait, cancel them, or delete with --force, which cancels them", name, plural(len(cancel), "job"), some(cancel))
 		}
 		comp.Deleting = true
 		tx.Event(c.event(scope, "compute", comp.Name, "deleting", who.Name, ""))
@@ -366,6 +388,14 @@ func describe(comp *trainyard.Compute) string {
 		return comp.Spec.ComputeType
 	}
 	return fmt.Sprintf("%s of %d to %d %s", comp.Spec.ComputeType, p.ScaleSettings.MinNodeCount, p.ScaleSettings.MaxNodeCount, p.VMSize)
+}
+
+// plural is "1 job" or "2 jobs".
+func plural(n int, one string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %ss", n, one)
 }
 
 func some(names []string) string {
