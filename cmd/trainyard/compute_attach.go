@@ -96,6 +96,9 @@ func (a *app) computeDetach() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if text(e, "type") == "local" {
+				return usagef("%s belongs to the workspace, and stays with it: it was not attached", n)
+			}
 			if attached, _ := e["is_attached_compute"].(bool); !attached {
 				return usagef("%s is of type %s and was not attached; to delete it: trainyard compute delete --name %s", n, text(e, "type"), n)
 			}

@@ -95,6 +95,9 @@ func sizeTable(items []any) *table {
 		approval := ""
 		if yes, _ := e["needs_approval"].(bool); yes {
 			approval = "yes"
+			if has, _ := e["approved"].(bool); has {
+				approval = "approved"
+			}
 		}
 		t.add(text(e, "name"), plain(e["v_cp_us"]), plain(e["memory_gb"]), gpus, text(e, "gpu"), text(e, "series"), price(e, "Standard"), price(e, "LowPriority"), approval)
 	}

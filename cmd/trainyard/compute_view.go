@@ -1,9 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
+	"net"
 	"strings"
 	"time"
+
+	"github.com/trainyard/trainyard"
 )
 
 func (a *app) computeView() view {
@@ -90,9 +94,40 @@ func (a *app) computeDetail(e map[string]any) {
 	a.pairs(a.out, [][2]string{
 		{"type", text(e, "type")}, {"size", text(e, "size")}, {"tier", text(e, "tier")}, {"scale", scale},
 		{"nodes", strings.TrimSuffix(nodeCount(e)+": "+strings.Join(counts, ", "), ": ")}, {"why", computeWhy(e)},
-		{"description", text(e, "description")}, {"location", text(e, "location")}, {"tags", tagsText(e["tags"])},
+		{"address", computeAddress(e)}, {"partition", text(e, "partition")}, {"namespace", text(e, "namespace")},
+		{"description", text(e, "description")}, {"location", computePlace(e)}, {"tags", tagsText(e["tags"])},
 		{"created", ago(a.now(), parseTime(e["created_on"]))}, {"warnings", linesOf(e["warnings"])},
 	})
+}
+
+// computePlace is where a compute's nodes come from: the location itself, and the word for it where that is another.
+func computePlace(e map[string]any) string {
+	word, place := text(e, "location"), text(e, "place")
+	attached, _ := e["is_attached_compute"].(bool)
+	switch {
+	case attached: // it is where its address says
+		return ""
+	case place == "":
+		return word
+	case strings.EqualFold(word, place) || strings.EqualFold(word, trainyard.DefaultLocation):
+		return place
+	}
+	return place + " (" + word + ")"
+}
+
+// computeAddress is how an attached compute is reached: its machine, login node or slurmrestd, or the context of the kubeconfig.
+func computeAddress(e map[string]any) string {
+	at := text(e, "address")
+	if at == "" {
+		return cmp.Or(text(e, "rest_url"), text(e, "context"))
+	}
+	if port := plain(e["ssh_port"]); port != "" && port != "22" {
+		at = net.JoinHostPort(at, port)
+	}
+	if user := text(e, "administrator_account", "username"); user != "" {
+		at = user + "@" + at
+	}
+	return at
 }
 
 // stateColor is the colour of a state, whatever it is the state of.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -46,7 +47,11 @@ func (a *app) locationShow() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.print(snakeAll(m), a.locationView())
+			l := asMap(snakeAll(m))
+			if is := text(l, "name"); !strings.EqualFold(is, n) && !slices.ContainsFunc(texts(l["regions"]), func(r string) bool { return strings.EqualFold(r, n) }) {
+				a.note("%s is not a location here, nor a region of one: it means %s", n, is)
+			}
+			return a.print(l, a.locationView())
 		},
 	}, trainyard.KindCompute)
 	cmd.ValidArgsFunction = a.completeLocations // not with names of computes

@@ -80,7 +80,7 @@ func TestAFullLocationSaysSo(t *testing.T) {
 	})
 	l.cli("job", "cancel", "-n", "long")
 	l.until("waiting", trainyard.JobCompleted)
-	for size, want := range map[string]string{"Standard_NC6s_v3": "needs approval", "Standard_D2_v3": "has no machines of size"} {
+	for size, want := range map[string]string{"Standard_NC6s_v3": "needs approval", "Standard_D2_v3": "is not a size of location lab"} {
 		out, err := l.try("compute", "create", "-n", "refused", "--type", "amlcompute", "--size", size, "-o", "none")
 		if err == nil || !strings.Contains(strings.ReplaceAll(out, "has no approval for it", "needs approval"), want) || !strings.Contains(out, "Standard_DS3_v2") {
 			t.Errorf("%s: %v %s", size, err, out)

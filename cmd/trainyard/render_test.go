@@ -167,3 +167,39 @@ func TestAPipelineIsShownWithItsSteps(t *testing.T) {
 		}
 	}
 }
+
+func TestAComputeIsShownWithWhereItIs(t *testing.T) {
+	shownAs := func(properties, location string) string {
+		t.Helper()
+		e, err := shown(trainyard.KindCompute, []byte(`{"id":"/subscriptions/s/resourceGroups/g/providers/Microsoft.MachineLearningServices/workspaces/w/computes/c","name":"c","location":"`+location+`","properties":`+properties+`}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		a, out, _ := people(0)
+		a.computeDetail(e)
+		return out.String()
+	}
+	for _, tt := range []struct{ properties, location, want, not string }{
+		{`{"computeType":"VirtualMachine","isAttachedCompute":true,"properties":{"address":"lab-pc","sshPort":2222,"administratorAccount":{"username":"ada"}}}`, "local", "address   ada@lab-pc:2222\n", "partition"},
+		{`{"computeType":"VirtualMachine","isAttachedCompute":true,"properties":{"address":"lab-pc","sshPort":22}}`, "local", "address   lab-pc\n", "partition"},
+		{`{"computeType":"Slurm","isAttachedCompute":true,"properties":{"address":"login","partition":"gpu,long"}}`, "local", "address    login\n  partition  gpu,long\n", "location"},
+		{`{"computeType":"Slurm","isAttachedCompute":true,"properties":{"restURL":"https://slurm:6820","partition":"gpu"}}`, "local", "https://slurm:6820\n", ""},
+		{`{"computeType":"Kubernetes","isAttachedCompute":true,"properties":{"context":"prod","namespace":"ml"}}`, "local", "address    prod\n  namespace  ml\n", "partition"},
+		{`{"computeType":"AmlCompute","place":"lab","properties":{}}`, "local", "location  lab\n", "local"},
+		{`{"computeType":"AmlCompute","place":"lab","properties":{}}`, "westeurope", "location  lab (westeurope)\n", ""},
+	} {
+		if got := shownAs(tt.properties, tt.location); !strings.Contains(got, tt.want) || tt.not != "" && strings.Contains(got, tt.not) {
+			t.Errorf("%s is\n%s\nwant %q and not %q", tt.properties, got, tt.want, tt.not)
+		}
+	}
+}
+
+func TestASizeThatWasApprovedIsSaidToBe(t *testing.T) {
+	got := sizeTable([]any{map[string]any{"name": "free", "approved": true}, map[string]any{"name": "granted", "needs_approval": true, "approved": true},
+		map[string]any{"name": "withheld", "needs_approval": true, "approved": false}})
+	for i, want := range []string{"", "approved", "yes"} {
+		if row := got.rows[i]; row[len(row)-1] != want {
+			t.Errorf("%q, want %q at its end", row, want)
+		}
+	}
+}

@@ -281,25 +281,6 @@ func checkHello(l *lab, p *place, job string) {
 	}
 }
 
-func checkData(l *lab, p *place, job string) {
-	l.run(p, "data", p.compute, job)
-	l.until(job, trainyard.JobCompleted)
-	files, log := l.files(job)
-	if want := "literal True\nfile alpha\nfolder beta\ncopy alpha\n"; log != want {
-		l.t.Errorf("log %q, want %q", log, want)
-	}
-	if files["r.txt"] != "out\n" || !slices.Contains(values(files), "one\n") {
-		l.t.Errorf("outputs %q", files)
-	}
-}
-
-func values(m map[string]string) (out []string) {
-	for _, v := range m {
-		out = append(out, v)
-	}
-	return out
-}
-
 func checkEnvironment(l *lab, p *place, job string) {
 	l.run(p, "environment", p.compute, job)
 	l.until(job, trainyard.JobCompleted)

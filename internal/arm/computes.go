@@ -12,7 +12,7 @@ import (
 // Members of a compute's properties, and of its properties' properties, that only the server writes.
 var (
 	computeWritten = []string{"computeLocation", "createdOn", "modifiedOn", "isAttachedCompute", "provisioningState", "provisioningErrors",
-		"warnings", "stopped", "reason"}
+		"warnings", "stopped", "reason", "place"}
 	clusterWritten = []string{"allocationState", "allocationStateTransitionTime", "currentNodeCount", "targetNodeCount", "nodeStateCounts", "errors"}
 )
 
@@ -237,6 +237,9 @@ func (d *door) computeBody(comp *trainyard.Compute, nodes []trainyard.NodeStatus
 	addCounts(inner, comp, nodes)
 	props.set("properties", inner)
 	props.set("computeLocation", comp.Location)
+	if comp.Elastic() {
+		props.set("place", comp.Where) // ours: the location that its own word for it means here
+	}
 	props.set("createdOn", stamp(comp.Created))
 	props.set("modifiedOn", stamp(comp.Modified))
 	props.set("isAttachedCompute", !comp.Elastic() && comp.Spec.ComputeType != trainyard.ComputeLocal)

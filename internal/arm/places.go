@@ -26,6 +26,7 @@ type vmSizeBody struct {
 	Series         string   `json:"series,omitempty"`
 	GPU            string   `json:"gpu,omitempty"`
 	NeedsApproval  bool     `json:"needsApproval"`
+	Approved       bool     `json:"approved"` // it needs none, or the location has it
 	Isolated       bool     `json:"isolated"`
 	RDMA           bool     `json:"rdma"`
 }
@@ -54,7 +55,7 @@ func (d *door) vmSizes(c *call, _ trainyard.Kind) (reply, error) {
 	for _, s := range l.Sizes {
 		b := vmSizeBody{Name: s.Name, Family: s.Family, VCPUs: s.VCPUs, GPUs: s.GPUs, OSDiskMB: osDiskMB, ResourceDiskMB: s.ResourceDiskMB,
 			MemoryGB: s.MemoryGB, LowPriority: s.LowPriorityRate > 0, PremiumIO: premium.MatchString(s.Name), ComputeTypes: listOf(s.ComputeTypes),
-			Series: s.Series, GPU: s.GPU, NeedsApproval: s.NeedsApproval, Isolated: s.Isolated, RDMA: s.RDMA,
+			Series: s.Series, GPU: s.GPU, NeedsApproval: s.NeedsApproval, Approved: l.Approves(s), Isolated: s.Isolated, RDMA: s.RDMA,
 			Prices: vmPrices{Currency: "USD", Unit: "OneHour", Values: []vmPrice{{s.PricePerHour, "Linux", "Standard"}}}}
 		if b.LowPriority {
 			b.Prices.Values = append(b.Prices.Values, vmPrice{s.LowPriorityRate, "Linux", "LowPriority"})

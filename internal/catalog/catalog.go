@@ -35,22 +35,26 @@ func Size(name string) (trainyard.VMSize, bool) {
 	return trainyard.VMSize{}, false
 }
 
-// NearSizes lists the names of at most three sizes that look most like name, nearest first; none if nothing does.
-func NearSizes(name string) []string {
-	prefix := ""
-	if strings.HasPrefix(strings.ToLower(name), "stan") {
-		prefix = "Standard_"
-	}
-	var names []string
-	for i := range allSeries {
-		for _, r := range allSeries[i].sizes {
-			names = append(names, prefix+r.name)
+// NearSizes lists the names of at most three of the sizes that look most like name, nearest first; none if nothing does. The "Standard_"
+// that most names begin with makes none like another.
+func NearSizes(name string, sizes []trainyard.VMSize) []string {
+	whole := strings.ToLower(strings.TrimSpace(name))
+	short := fold(name)
+	misspelt := short == whole && strings.HasPrefix(whole, "stan") // the prefix itself is: compare with whole names
+	full, words := map[string]string{}, []string(nil)
+	for _, s := range sizes {
+		word := fold(s.Name)
+		if misspelt {
+			word = strings.ToLower(s.Name)
+		}
+		if full[word] == "" {
+			full[word], words = s.Name, append(words, word)
 		}
 	}
-	near := Nearest(name, names)
+	near := Nearest(short, words)
 	near = near[:min(3, len(near))]
 	for i, n := range near {
-		near[i] = "Standard_" + strings.TrimPrefix(n, "Standard_")
+		near[i] = full[n]
 	}
 	return near
 }

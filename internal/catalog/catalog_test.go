@@ -84,12 +84,18 @@ func TestTheCallerOwnsTheList(t *testing.T) {
 
 func TestNearSizes(t *testing.T) {
 	for name, want := range map[string]string{"Standard_DS3v2": "Standard_DS3_v2", "Standar_DS3_v2": "Standard_DS3_v2", "NC4as_T4": "Standard_NC4as_T4_v3"} {
-		if got := catalog.NearSizes(name); !slices.Contains(got, want) {
+		if got := catalog.NearSizes(name, catalog.Sizes()); !slices.Contains(got, want) {
 			t.Errorf("near %q are %v, want %s among them", name, got, want)
 		}
 	}
-	if got := catalog.NearSizes("bananas"); len(got) > 0 {
+	if got := catalog.NearSizes("bananas", catalog.Sizes()); len(got) > 0 {
 		t.Errorf("near bananas are %v", got)
+	}
+	few := []trainyard.VMSize{{Name: "Standard_D16s_v3"}, {Name: "Standard_D4s_v3"}, {Name: "Lab_Big"}}
+	for name, want := range map[string]string{"Standard_ND96asr_v4": "", "Standard_D8s_v3": "Standard_D4s_v3 Standard_D16s_v3", "lab_bgi": "Lab_Big", "standard_lab": "Lab_Big"} {
+		if got := strings.Join(catalog.NearSizes(name, few), " "); got != want {
+			t.Errorf("near %q are %q of a few, want %q", name, got, want)
+		}
 	}
 }
 

@@ -331,7 +331,7 @@ func (c *Control) unfurnish(tx *store.Tx, scope trainyard.Scope) error {
 		}
 		queued, running := c.Store.Counts(comp.Key())
 		if queued+running > 0 {
-			return trainyard.Conflict("workspace %q still has %d jobs on %s; wait or cancel them", scope.Workspace, queued+running, comp.Name)
+			return trainyard.Conflict("workspace %q still has %s on %s; wait or cancel them", scope.Workspace, plural(queued+running, "job"), comp.Name)
 		}
 		nodes, err := tx.NodesOf(comp.Key())
 		if err != nil {

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"regexp"
@@ -10,7 +11,6 @@ import (
 	"time"
 
 	"github.com/trainyard/trainyard"
-	"github.com/trainyard/trainyard/internal/catalog"
 	"github.com/trainyard/trainyard/internal/store"
 )
 
@@ -22,6 +22,11 @@ const idleDefault = 120 * time.Second
 // PutCompute creates a compute or changes one.
 func (c *Control) PutCompute(ctx context.Context, who trainyard.User, in *trainyard.Compute) (*trainyard.Compute, bool, error) {
 	comp := *in
+	if comp.Location == "" { // it says nothing of the place: one that is there stays where it is
+		if old, err := c.Store.Compute(ctx, in.Key()); err == nil {
+			comp.Location = old.Location
+		}
+	}
 	if err := c.admitCompute(&comp); err != nil {
 		return nil, false, err
 	}
@@ -38,8 +43,11 @@ func (c *Control) PutCompute(ctx context.Context, who trainyard.User, in *trainy
 		old, err := tx.Compute(comp.Key())
 		switch {
 		case err == nil:
-			if err := changeable(old, &comp); err != nil {
+			if err := changeable(old, &comp, c.where(old.Location)); err != nil {
 				return err
+			}
+			if comp.Elastic() {
+				comp.Where = old.Where // its nodes are there, whatever its word for the place means by now
 			}
 			created = false
 			comp.Name, comp.Created, comp.CreatedBy, comp.Stopped = old.Name, old.Created, old.CreatedBy, old.Stopped
@@ -115,19 +123,16 @@ func (c *Control) admitCluster(comp *trainyard.Compute) error {
 	if strings.EqualFold(comp.Name, trainyard.LocalCompute) {
 		return trainyard.Conflict("%q is the name of the workspace's own compute; choose another", comp.Name)
 	}
-	if p.VMSize == "" {
-		p.VMSize = "Standard_DS3_v2"
-	}
 	l := c.place(comp.Where)
-	size, ok := l.Size(p.VMSize)
-	switch _, known := catalog.Size(p.VMSize); {
-	case !ok && !known:
-		return trainyard.Invalid("compute %q: %q is not a size that is known here; the nearest are %s; see: trainyard compute list-sizes", comp.Name, p.VMSize, strings.Join(catalog.NearSizes(p.VMSize), ", "))
-	case !ok:
-		return trainyard.Invalid("compute %q: location %s has no machines of size %s; it has %s", comp.Name, l.Name, p.VMSize, sizeNames(l))
-	case !l.Approves(size):
-		return trainyard.Invalid("compute %q: size %s is of a restricted series and location %s has no approval for it; it has %s; who runs the server grants it with \"approved: [%s]\" at the location",
-			comp.Name, size.Name, l.Name, sizeNames(l), size.Series)
+	var size trainyard.VMSize
+	var err error
+	if p.VMSize == "" {
+		size, err = defaultSize(l, 1)
+	} else {
+		size, err = sizeAt(l, p.VMSize, 1)
+	}
+	if err != nil {
+		return trainyard.Invalid("compute %q: %v", comp.Name, err)
 	}
 	p.VMSize = size.Name
 	switch {
@@ -154,25 +159,8 @@ func (c *Control) admitCluster(comp *trainyard.Compute) error {
 	if s.MinNodeCount < 0 || s.MaxNodeCount < s.MinNodeCount || s.MaxNodeCount > 10000 {
 		return trainyard.Invalid("compute %q: min_instances is %d and max_instances %d; want 0 ≤ min ≤ max ≤ 10000", comp.Name, s.MinNodeCount, s.MaxNodeCount)
 	}
-	if !l.Capacity.Holds(trainyard.Capacity{}.Plus(1, size)) {
-		return trainyard.Invalid("compute %q: a node of size %s (%d vCPUs, %d GPUs) is more than location %s has in all; see: trainyard location show --name %s", comp.Name, size.Name, size.VCPUs, size.GPUs, l.Name, l.Name)
-	}
 	overcommitted(comp, size, l)
 	return nil
-}
-
-// sizeNames lists the sizes that a location has and may make, the first dozen by name.
-func sizeNames(l *trainyard.Location) string {
-	var names []string
-	for _, s := range l.Sizes {
-		if l.Approves(s) {
-			names = append(names, s.Name)
-		}
-	}
-	if n := len(names); n > 12 {
-		return fmt.Sprintf("%s and %d more (trainyard compute list-sizes --location %s)", strings.Join(names[:12], ", "), n-12, l.Name)
-	}
-	return strings.Join(names, ", ")
 }
 
 // overcommitted says where a size asks for more than the one machine has that the location's nodes share, and what else is to be known of it.
@@ -196,17 +184,30 @@ func overcommitted(comp *trainyard.Compute, size trainyard.VMSize, l *trainyard.
 	}
 }
 
-// changeable refuses what cannot change in place.
-func changeable(old, in *trainyard.Compute) error {
+// changeable refuses what cannot change in place. means is the location that the old compute's own word for it means now.
+func changeable(old, in *trainyard.Compute, means string) error {
+	is, want := &old.Spec.Properties, &in.Spec.Properties
 	switch {
 	case old.Deleting:
 		return trainyard.Conflict("compute %q is being deleted", old.Name)
 	case old.Spec.ComputeType != in.Spec.ComputeType:
 		return trainyard.Conflict("compute %q is of type %s and cannot become %s; delete it first", old.Name, old.Spec.ComputeType, in.Spec.ComputeType)
-	case !strings.EqualFold(old.Spec.Properties.VMSize, in.Spec.Properties.VMSize):
-		return trainyard.Conflict("compute %q has nodes of size %s; the size cannot be changed to %s: create another compute", old.Name, old.Spec.Properties.VMSize, in.Spec.Properties.VMSize)
+	case !strings.EqualFold(is.VMSize, want.VMSize):
+		return trainyard.Conflict("compute %q has nodes of size %s; the size cannot be changed to %s: create another compute", old.Name, is.VMSize, want.VMSize)
+	case in.Elastic() && !strings.EqualFold(cmp.Or(is.VMPriority, "Dedicated"), want.VMPriority):
+		return trainyard.Conflict("compute %q has nodes of tier %s; the tier cannot be changed to %s: create another compute", old.Name, tierWord(is.VMPriority), tierWord(want.VMPriority))
+	case in.Elastic() && in.Where != means && in.Where != old.Where:
+		return trainyard.Conflict("compute %q has its nodes at location %s; the location cannot be changed to %s: create another compute, or name location %s", old.Name, old.Where, in.Where, old.Where)
 	}
 	return nil
+}
+
+// tierWord is a priority of nodes as files spell it.
+func tierWord(priority string) string {
+	if strings.EqualFold(priority, "LowPriority") {
+		return "low_priority"
+	}
+	return "dedicated"
 }
 
 // Compute finds a compute.
@@ -250,7 +251,7 @@ func (c *Control) DeleteCompute(ctx context.Context, who trainyard.User, scope t
 		}
 		cancel, where = c.jobsOn(key), comp.Where
 		if len(cancel) > 0 && !force {
-			return trainyard.Conflict("compute %q has %d jobs (%s); wait, cancel them, or delete with --force, which cancels them", name, len(cancel), some(cancel))
+			return trainyard.Conflict("compute %q has %s (%s); wait, cancel them, or delete with --force, which cancels them", name, plural(len(cancel), "job"), some(cancel))
 		}
 		comp.Deleting = true
 		tx.Event(c.event(scope, "compute", comp.Name, "deleting", who.Name, ""))
@@ -387,6 +388,14 @@ func describe(comp *trainyard.Compute) string {
 		return comp.Spec.ComputeType
 	}
 	return fmt.Sprintf("%s of %d to %d %s", comp.Spec.ComputeType, p.ScaleSettings.MinNodeCount, p.ScaleSettings.MaxNodeCount, p.VMSize)
+}
+
+// plural is "1 job" or "2 jobs".
+func plural(n int, one string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %ss", n, one)
 }
 
 func some(names []string) string {

@@ -14,7 +14,7 @@ import (
 func narrow(t *testing.T, nodes int) *Control {
 	t.Helper()
 	c := newControl(t)
-	c.Locations[0].Capacity, c.Locations[0].Sizes = trainyard.Capacity{Nodes: nodes}, []trainyard.VMSize{{Name: "Standard_A", VCPUs: 1}, {Name: serverlessSize, VCPUs: 1}}
+	c.Locations[0].Capacity, c.Locations[0].Sizes = trainyard.Capacity{Nodes: nodes}, []trainyard.VMSize{{Name: "Standard_A", VCPUs: 1}, {Name: usualSize, VCPUs: 1}}
 	return c
 }
 
@@ -41,9 +41,10 @@ func reasonOf(t *testing.T, c *Control, name string) trainyard.Reason {
 // A job that needs more nodes than the location can ever hold says so, alone, and those behind it have their nodes.
 func TestAJobLargerThanItsLocationHoldsNobodyUp(t *testing.T) {
 	for _, compute := range []string{"", "named"} {
-		c := narrow(t, 2)
+		c := narrow(t, 3)
 		putCluster(t, c, "named", 0, 10)
 		submit(t, c, compute, "big", 3, "", 0)
+		c.Locations[0].Capacity.Nodes = 2 // the configuration says so since: with it at first, a job without a compute is refused
 		submit(t, c, compute, "small", 1, "", 0)
 		if err := c.round(t.Context(), true); err != nil {
 			t.Fatal(err)

@@ -54,7 +54,7 @@ func queueOf(c *Control, comp trainyard.ComputeKey) (names []string) {
 func TestJobTiersOrderTheQueue(t *testing.T) {
 	for _, compute := range []string{"", "named"} {
 		c := newControl(t)
-		c.Locations[0].Sizes = []trainyard.VMSize{{Name: serverlessSize, VCPUs: 1}, {Name: "Standard_A", VCPUs: 1}}
+		c.Locations[0].Sizes = []trainyard.VMSize{{Name: usualSize, VCPUs: 1}, {Name: "Standard_A", VCPUs: 1}}
 		key := trainyard.MakeComputeKey(trainyard.DefaultScope(), "named")
 		if compute == "" {
 			key = serverlessCompute(trainyard.DefaultScope(), &c.Locations[0], c.Locations[0].Sizes[0], false).Key()

@@ -24,7 +24,7 @@ func (r *deploying) limits() {
 	if !here {
 		return
 	}
-	if l := r.c.place(trainyard.DefaultLocation); s.InstanceType != "" && l != nil {
+	if l := r.c.place(r.c.where(trainyard.DefaultLocation)); s.InstanceType != "" {
 		if size, ok := l.Size(s.InstanceType); ok {
 			if p.Limits == (trainyard.Resources{}) {
 				p.Limits = trainyard.Resources{CPUs: float64(size.VCPUs), MemoryMB: int64(size.MemoryGB * 1024), GPUs: size.GPUs}

@@ -118,6 +118,11 @@ func (r *resolver) compute() *trainyard.Compute {
 	return comp
 }
 
+// shaped says whether a compute that is not a cluster of ours has instance types of its own.
+func shaped(comp *trainyard.Compute) bool {
+	return strings.EqualFold(comp.Spec.ComputeType, "Kubernetes") || strings.EqualFold(comp.Spec.ComputeType, "AKS")
+}
+
 // shape works out how many nodes and processes the job is.
 func (r *resolver) shape(comp *trainyard.Compute) {
 	p := &r.j.Plan
@@ -131,6 +136,9 @@ func (r *resolver) shape(comp *trainyard.Compute) {
 		if comp != nil && comp.Elastic() && res.InstanceType != "" && !strings.EqualFold(res.InstanceType, comp.Spec.Properties.VMSize) {
 			r.warn("resources.instance_type %s is not acted on: the nodes of %s are %s", res.InstanceType, comp.Name, comp.Spec.Properties.VMSize)
 		}
+	}
+	if res := r.j.Spec.Resources; comp != nil && res != nil && res.InstanceType != "" && !comp.Elastic() && !shaped(comp) {
+		r.warn("resources.instance_type %s is not acted on: %s has what its machines have", res.InstanceType, comp.Name)
 	}
 	if comp != nil && comp.Spec.ComputeType == trainyard.ComputeLocal && p.Nodes > 1 {
 		r.warn("resources.instance_count %d: local is one computer, so the processes of all %d nodes run on it side by side", p.Nodes, p.Nodes)

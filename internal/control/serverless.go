@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/trainyard/trainyard"
-	"github.com/trainyard/trainyard/internal/catalog"
 	"github.com/trainyard/trainyard/internal/store"
 )
 
@@ -16,18 +15,15 @@ import (
 
 const (
 	serverlessPrefix = "serverless-"
-	serverlessSize   = "Standard_DS3_v2" // of jobs that name none
-	serverlessNodes  = 100               // at once, per size and tier of a workspace; the location's capacity holds as well
+	serverlessNodes  = 100 // at once, per size and tier of a workspace; the location's capacity holds as well
 )
 
 // serverless finds or makes the cluster for a job that names no compute.
 func (r *resolver) serverless() *trainyard.Compute {
 	j := r.j
-	size, where, low := serverlessSize, trainyard.DefaultLocation, false
+	size, where, low := "", trainyard.DefaultLocation, false
 	if res := j.Spec.Resources; res != nil {
-		if res.InstanceType != "" {
-			size = res.InstanceType
-		}
+		size = res.InstanceType
 		if len(res.Locations) > 0 {
 			where = res.Locations[0]
 		}
@@ -36,14 +32,8 @@ func (r *resolver) serverless() *trainyard.Compute {
 		low = strings.EqualFold(q.JobTier, "spot")
 	}
 	l := r.c.place(r.c.where(where))
-	vm, ok := l.Size(size)
-	switch {
-	case !ok:
-		near := catalog.NearSizes(size)
-		r.fail("resources.instance_type %q is not a size of location %s; the nearest are %s; it has %s", size, l.Name, strings.Join(near, ", "), sizeNames(l))
-		return nil
-	case !l.Approves(vm):
-		r.fail("resources.instance_type %s is of a restricted series and location %s has no approval for it; it has %s", vm.Name, l.Name, sizeNames(l))
+	vm, ok := r.serverlessSize(l, size)
+	if !ok {
 		return nil
 	}
 	comp := serverlessCompute(j.Scope, l, vm, low)
@@ -69,6 +59,29 @@ func (r *resolver) serverless() *trainyard.Compute {
 	}
 	j.Plan.Compute, j.Spec.ComputeID = strings.ToLower(comp.Name), ""
 	return comp
+}
+
+// serverlessSize finds the size of the nodes for a job that names one, or none (""); what cannot be is said, and ok is false.
+func (r *resolver) serverlessSize(l *trainyard.Location, name string) (size trainyard.VMSize, ok bool) {
+	count, field := 1, "instance_type"
+	if !r.serves { // replicas come one by one
+		field = "resources.instance_type"
+		if res := r.j.Spec.Resources; res != nil && res.InstanceCount > 0 {
+			count = res.InstanceCount
+		}
+	}
+	if name == "" {
+		size, err := defaultSize(l, count)
+		if err != nil {
+			r.fail("the %s names no %s, and %v", r.word(), field, err)
+		}
+		return size, err == nil
+	}
+	size, err := sizeAt(l, name, count)
+	if err != nil {
+		r.fail("%s: %v", field, err)
+	}
+	return size, err == nil
 }
 
 // sameServerless says whether a compute that was found under a name is the one that was meant.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -65,5 +66,70 @@ func TestARestartWakesTheFleet(t *testing.T) {
 	}
 	if after := c.fleets.wait(context.Background(), trainyard.DefaultLocation, 0, 0); after <= before {
 		t.Errorf("revision %d, before %d", after, before)
+	}
+}
+
+func TestWhatAClusterIsCannotBeChanged(t *testing.T) {
+	c := newControl(t)
+	c.Locations = []trainyard.Location{{Name: "lab", Regions: []string{"westeurope"}}, {Name: "hpc"}}
+	put := func(location, priority, size string) (*trainyard.Compute, error) {
+		comp, _, err := c.PutCompute(t.Context(), anAdmin, &trainyard.Compute{Scope: trainyard.DefaultScope(), Name: "cpu", Location: location,
+			Spec: trainyard.ComputeSpec{ComputeType: trainyard.ComputeCluster, Properties: trainyard.ClusterProperties{VMSize: size, VMPriority: priority}}})
+		return comp, err
+	}
+	if _, err := put("hpc", "", usualSize); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ location, priority, size, want string }{
+		{"hpc", "LowPriority", usualSize, `compute "cpu" has nodes of tier dedicated; the tier cannot be changed to low_priority: create another compute`},
+		{"lab", "", usualSize, `compute "cpu" has its nodes at location hpc; the location cannot be changed to lab: create another compute, or name location hpc`},
+		{"westeurope", "", usualSize, "the location cannot be changed to lab"},
+		{"hpc", "", "Standard_F2s_v2", "the size cannot be changed to Standard_F2s_v2"},
+	} {
+		if _, err := put(tt.location, tt.priority, tt.size); !trainyard.IsConflict(err) || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%+v: %v", tt, err)
+		}
+	}
+	for _, location := range []string{"hpc", "HPC", ""} {
+		if comp, err := put(location, "Dedicated", "ds3_v2"); err != nil || comp.Where != "hpc" {
+			t.Errorf("the same at %q: %v, %v", location, comp, err)
+		}
+	}
+	c.Locations = []trainyard.Location{{Name: "lab"}, {Name: "new", Regions: []string{"hpc"}}} // its word has come to mean another place
+	c.retired = []trainyard.Location{{Name: "hpc"}}
+	if comp, err := put("hpc", "", usualSize); err != nil || comp.Where != "hpc" {
+		t.Errorf("its nodes are at hpc: %v, %v", comp, err)
+	}
+}
+
+func TestAnInstanceTypeThatIsNotActedOnIsSaid(t *testing.T) {
+	c := newControl(t)
+	for _, tt := range []struct{ computeType, name, want string }{
+		{trainyard.ComputeLocal, "local", "resources.instance_type Bogus is not acted on: local has what its machines have"},
+		{"VirtualMachine", "lab-pc", "resources.instance_type Bogus is not acted on: lab-pc has what its machines have"},
+		{"Slurm", "hpc", "resources.instance_type Bogus is not acted on: hpc has what its machines have"},
+		{"Kubernetes", "k8s", ""},
+	} {
+		r := &resolver{c: c, ctx: t.Context(), j: &trainyard.Job{Spec: trainyard.JobSpec{Resources: &trainyard.JobResources{InstanceType: "Bogus"}}}}
+		r.shape(&trainyard.Compute{Name: tt.name, Spec: trainyard.ComputeSpec{ComputeType: tt.computeType}})
+		if got := strings.Join(r.warnings, "\n"); got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.computeType, got, tt.want)
+		}
+	}
+}
+
+func TestOneJobIsNotJobs(t *testing.T) {
+	c, scope := newControl(t), trainyard.DefaultScope()
+	if err := makeCluster(t, c, usualSize); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{`compute "cpu" has 1 job (a); wait`, `compute "cpu" has 2 jobs (a, b); wait`} {
+		j := &trainyard.Job{Scope: scope, Name: string(rune('a' + i)), Spec: trainyard.JobSpec{JobType: "Command", Command: "true", ComputeID: "cpu"}}
+		if _, _, err := c.SubmitJob(t.Context(), anAdmin, j); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.DeleteCompute(t.Context(), anAdmin, scope, "cpu", false); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("delete says %v, want %q", err, want)
+		}
 	}
 }

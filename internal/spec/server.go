@@ -107,7 +107,7 @@ func (f *fields) location(drivers []Driver) trainyard.Location {
 		for _, d := range drivers {
 			names = append(names, d.Name)
 		}
-		f.p.at(f.place("driver"), f.at("driver"), "got %q, want one of: %s", l.Driver, strings.Join(names, ", "))
+		f.p.at(f.place("driver"), f.at("driver"), "got %q, want %s", l.Driver, anyOf(names))
 	}
 	if c := f.sub("capacity"); c.n != nil {
 		l.Capacity = trainyard.Capacity{Nodes: or(c.integer("nodes", 1), 0), VCPUs: or(c.integer("vcpus", 1), 0), GPUs: or(c.integer("gpus", 1), 0)}
@@ -126,6 +126,7 @@ func (f *fields) location(drivers []Driver) trainyard.Location {
 		}
 	}
 	f.prices(&l)
+	f.approvals(l)
 	return l
 }
 
@@ -144,6 +145,41 @@ func (f *fields) settings(n *node, settings []byte, kind Driver) {
 	f.p.at(where, field, "%v", err)
 }
 
+// approvals checks that each word of approved is one of which the location has a size, or all: a slip of the pen would approve nothing.
+func (f *fields) approvals(l trainyard.Location) {
+	n := f.get("approved")
+	if n == nil || n.kind != list {
+		return
+	}
+	sizes := l.Sizes
+	if len(sizes) == 0 {
+		sizes = catalog.Sizes()
+	}
+	known := []string{"all"}
+	for _, s := range sizes {
+		known = append(known, s.Series, s.Name, s.Family)
+	}
+	for i, v := range n.values {
+		is := func(word string) bool { return word != "" && strings.EqualFold(word, v.text) }
+		if v.kind != scalar || slices.ContainsFunc(known, is) {
+			continue
+		}
+		near := ""
+		if words := catalog.Nearest(v.text, known); len(words) > 0 {
+			near = " (did you mean " + words[0] + "?)"
+		}
+		f.p.at(v.place, f.at("approved")+(step{index: i}).String(), "the location has no series, size or family %q%s; all approves every one", v.text, near)
+	}
+}
+
+// anyOf is "a, b or c".
+func anyOf(words []string) string {
+	if len(words) < 2 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]
+}
+
 // sizes are names of the catalogue, or sizes of the location's own.
 func (f *fields) sizes(l *trainyard.Location) {
 	n := f.get("sizes")
@@ -159,7 +195,11 @@ func (f *fields) sizes(l *trainyard.Location) {
 		if v.kind == scalar {
 			size, ok := catalog.Size(v.text)
 			if !ok {
-				f.p.at(v.place, at, "%q is not in the catalogue; the nearest are %v; a size of your own is a map with name, vcpus and memory_gb", v.text, catalog.NearSizes(v.text))
+				near := ""
+				if names := catalog.NearSizes(v.text, catalog.Sizes()); len(names) > 0 {
+					near = " (did you mean " + anyOf(names) + "?)"
+				}
+				f.p.at(v.place, at, "%q is not in the catalogue%s; a size of your own is a map with name, vcpus and memory_gb", v.text, near)
 			}
 			l.Sizes = append(l.Sizes, size)
 			continue

@@ -78,6 +78,7 @@ func (s *Stager) sharedInput(ctx context.Context, w *work, name string, in train
 	var objects []object
 	if in.Key != "" {
 		objects, whole, err = s.blobObjects(ctx, in.Key)
+		whole = whole || isFile(in.Type) && oneOf(objects, in.Key)
 	} else {
 		objects, whole, err = s.webObjects(ctx, in.URI)
 		if errors.Is(err, errUnreachable) {
@@ -105,6 +106,11 @@ func (s *Stager) sharedInput(ctx context.Context, w *work, name string, in train
 	}
 	g, err = s.shelveInput(ctx, w, name, in, key, objects)
 	return g, whole, err
+}
+
+// oneOf says whether a folder of the store is the place of a single file, as an output of type uri_file is.
+func oneOf(objects []object, key string) bool {
+	return strings.HasSuffix(key, "/") && len(objects) == 1 && !strings.Contains(objects[0].Path, "/")
 }
 
 // unversioned says whether objects cannot be told from later ones of the same name.

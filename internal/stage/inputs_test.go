@@ -37,7 +37,7 @@ func TestInputsByTypeAndWhatIsStored(t *testing.T) {
 	st := newStore(t)
 	st.put(t, map[string]string{
 		"c/dir/b.csv": "b", "c/dir/a/x.csv": "x", "c/dir.csv": "d", "c/table/MLTable": "paths", "c/directory/no": "",
-		"c/one.csv": "1",
+		"c/one.csv": "1", "c/made/out": "o", "c/deep/a/out": "o",
 	})
 	for name, c := range map[string]struct {
 		kind, key string
@@ -48,6 +48,9 @@ func TestInputsByTypeAndWhatIsStored(t *testing.T) {
 		"a folder without a slash is that prefix alone":  {"uri_folder", "c/dir", false, map[string]string{"b.csv": "b", "a/x.csv": "x"}},
 		"a file is the object":                           {"uri_file", "c/dir.csv", true, map[string]string{"dir.csv": "d"}},
 		"a file that is a folder in the store is one":    {"uri_file", "c/dir", false, map[string]string{"b.csv": "b", "a/x.csv": "x"}},
+		"a file that is alone in its folder is that one": {"uri_file", "c/made/", true, map[string]string{"out": "o"}},
+		"a file that lies deeper is its folder":          {"uri_file", "c/deep/", false, map[string]string{"a/out": "o"}},
+		"a folder with one file is a folder":             {"uri_folder", "c/made/", false, map[string]string{"out": "o"}},
 		"a folder that is a file in the store is one":    {"uri_folder", "c/one.csv", true, map[string]string{"one.csv": "1"}},
 		"a table named by its description is its folder": {"mltable", "c/table/MLTable", false, map[string]string{"MLTable": "paths"}},
 		"a model is a folder":                            {"mlflow_model", "c/dir", false, map[string]string{"b.csv": "b", "a/x.csv": "x"}},
