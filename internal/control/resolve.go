@@ -252,8 +252,8 @@ func (r *resolver) environment(comp *trainyard.Compute) {
 	case r.c.contains(r.ctx, comp):
 		e.Image = p.Image
 		if p.Build != nil && p.Image == "" {
-			if e.Context, _ = blobKey(p.Build.ContextURI); e.Context == "" {
-				r.fail("the build context of environment %s is at %q, which is not in this server's store: create the environment from a local folder", name, p.Build.ContextURI)
+			if e.Context, err = r.buildContext(res.Scope, p.Build.ContextURI); err != nil {
+				r.fail("the build context of environment %s: %v", name, err)
 			}
 			e.Dockerfile = p.Build.Dockerfile
 		}
