@@ -93,7 +93,7 @@ func (c *Config) Validate() error {
 		return trainyard.Invalid("pids is %d; it is how many processes a task may have: leave it out for %d", c.Pids, defaultPids)
 	}
 	for _, name := range c.AllowArgs {
-		if o, known := options[longName(name)]; !known || !o.guarded {
+		if o, known := options[longName(name)]; !known || o.guarded == nil {
 			return trainyard.Invalid("allowArgs names %q, which is not an option that can be allowed; those are %s", name, strings.Join(guardedNames(), ", "))
 		}
 	}
