@@ -225,7 +225,7 @@ func (c *Config) applyArgs(args string, h *container.HostConfig, env map[string]
 				shown += " " + value
 			}
 			return fault(trainyard.ClassUser, "resources.docker_args: %s is not allowed on this node: %s; take it out, or have the node's "+
-				"administrator allow it with allowArgs", shown, o.why)
+				"administrator allow it: %s='{\"allowArgs\": [%q]}' in the environment of the node's agent or of its server", shown, o.why, Kind().Variable(), long)
 		}
 		if err := o.set(h, env, value); err != nil {
 			return fault(trainyard.ClassUser, "resources.docker_args: %s %q: %v", name, value, err)

@@ -40,7 +40,8 @@ func TestDockerArgs(t *testing.T) {
 			}},
 		{args: "--privileged", says: "--privileged is not allowed on this node: it would give the job this computer"},
 		{args: "--privileged=true", says: "--privileged is not allowed"},
-		{args: "--ipc=host", says: "--ipc host is not allowed on this node: it would give the job the shared memory of this computer; resources.shm_size"},
+		{args: "--ipc=host", says: "--ipc host is not allowed on this node: it would give the job the shared memory of this computer; resources.shm_size gives it more of its own; " +
+			`take it out, or have the node's administrator allow it: TRAINYARD_DOCKER='{"allowArgs": ["--ipc"]}' in the environment`},
 		{args: "--network host", network: "bridge", says: "--network host is not allowed on this node: its containers have a network of their own"},
 		{args: "--network bridge", network: "none", says: "--network bridge is not allowed"},
 		{args: "--net=host", network: "lab", allow: "--ipc", says: "--net host is not allowed"},
