@@ -74,6 +74,9 @@ func newAgentCommand() *cobra.Command {
 
 // runAgent is the agent of a machine of its own.
 func runAgent(ctx context.Context, f agentFlags) error {
+	if err := checkSettings(); err != nil {
+		return err
+	}
 	token, err := os.ReadFile(f.tokenFile)
 	if err != nil {
 		return fmt.Errorf("read join token: %w", err)
@@ -175,11 +178,11 @@ func runNode(ctx context.Context, n nodeConfig, driver target.Driver) error {
 // leavePatience bounds how long a node that is let go of waits for its engine to take away what was kept there.
 const leavePatience = 20 * time.Second
 
-// openDrivers opens what runs tasks on a machine: processes, and the container engines that the machine has. TRAINYARD_CONTAINERS=off
-// leaves those alone.
+// openDrivers opens what runs tasks on a machine: processes, and the container engines that the machine has. containersVar
+// leaves those alone; their settings are in variables, too.
 func openDrivers(ctx context.Context, env target.Env) (d target.Driver, engines []string, err error) {
 	all := &target.Several{}
-	off := strings.EqualFold(os.Getenv("TRAINYARD_CONTAINERS"), "off")
+	off := strings.EqualFold(os.Getenv(containersVar), "off")
 	for i, kind := range targets() {
 		if kind.SelfStaged {
 			continue
@@ -191,7 +194,7 @@ func openDrivers(ctx context.Context, env target.Env) (d target.Driver, engines 
 		if i > 0 && off && !isThere(e.Dir) { // what it holds from before is looked after all the same
 			continue
 		}
-		d, err := openDriver(ctx, kind, nil, e)
+		d, err := openDriver(ctx, kind, settingsOf(kind), e)
 		switch {
 		case i == 0 && err == nil:
 			all.First = d

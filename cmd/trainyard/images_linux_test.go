@@ -41,3 +41,31 @@ func TestAMissingImageIsSaidWhileTheJobWaits(t *testing.T) {
 	l.until("there", trainyard.JobCompleted)
 	l.until("unreachable", trainyard.JobFailed)
 }
+
+// What is said of an engine in the server's environment holds on its own node, and on those of clusters that it starts on this machine.
+func TestSettingsOfAnEngineHoldOnEveryNodeOfTheMachine(t *testing.T) {
+	host := engineAt("TRAINYARD_TEST_DOCKER_HOST")
+	if host == "" {
+		leftOut(t, "Docker engine", `eval "$(test/engines/docker/up.sh DIR)"`)
+		return
+	}
+	l := newLabWith(t, "locations: [{name: local}]\n", "DOCKER_HOST="+host, `TRAINYARD_DOCKER={"allowArgs": ["--ipc"], "shmSize": "48m"}`)
+	l.cluster("cpu-cluster", "Standard_F2s_v2", 1, 60)
+	image := "environment.image=" + os.Getenv("TRAINYARD_TEST_DOCKER_IMAGE")
+	size := "command=stat -f -c %b:%S /dev/shm"
+	for _, compute := range []string{"local", "cpu-cluster"} {
+		p := &place{sets: []string{image}}
+		l.run(p, "hello", compute, "shm-"+compute, size)
+		l.run(p, "hello", compute, "ipc-"+compute, "resources.docker_args=--ipc=host")
+		l.run(p, "hello", compute, "volume-"+compute, "resources.docker_args=-v /:/host")
+		l.until("shm-"+compute, trainyard.JobCompleted)
+		if log := l.log("shm-" + compute); log != "12288:4096\n" {
+			t.Errorf("on %s /dev/shm has %q, want 48 MiB", compute, log)
+		}
+		l.until("ipc-"+compute, trainyard.JobCompleted)
+		v := l.until("volume-"+compute, trainyard.JobFailed)
+		if v.Failure == nil || v.Failure.Class != trainyard.ClassUser || !strings.Contains(v.Failure.Message, `TRAINYARD_DOCKER='{"allowArgs": ["--volume"]}'`) || len(v.Attempts) != 1 {
+			t.Errorf("on %s a folder of the computer: %+v, %d attempts", compute, v.Failure, len(v.Attempts))
+		}
+	}
+}

@@ -126,7 +126,7 @@ func newServerCommand() *cobra.Command {
 // node's agent, which waits in control.Wanted, stages and starts it → control.Report moves it on (control.advance is the policy) →
 // control.Append has taken its log meanwhile → history and arm show it.
 func serve(ctx context.Context, cfg *serverConfig) error {
-	if err := prepareDir(cfg); err != nil {
+	if err := errors.Join(checkSettings(), prepareDir(cfg)); err != nil {
 		return err
 	}
 	locations, err := readLocations(cfg)
@@ -266,7 +266,7 @@ func hostFleets(ctx context.Context, cfg *serverConfig, will *control.Control, g
 			return fmt.Errorf("location %s: %w", loc.Name, err)
 		}
 		env := fleet.Env{Dir: filepath.Join(cfg.Dir, "machines", filepath.FromSlash(loc.Name)), Name: loc.Name, Server: serverURL, Binary: self,
-			Cache: filepath.Join(cfg.Dir, "cache"), Hide: secretPaths(cfg.Dir), Log: cfg.Log}
+			Cache: filepath.Join(cfg.Dir, "cache"), Hide: secretPaths(cfg.Dir), Vars: machineVars(), Log: cfg.Log}
 		if kind.Far {
 			env.Server, env.CA = reachable(cfg.addr, loc.Settings), filepath.Join(cfg.Dir, "tls", "ca.pem")
 		}

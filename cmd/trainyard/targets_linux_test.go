@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"io/fs"
@@ -48,6 +49,7 @@ var checks = []check{
 	{"hello", "it runs, its log and `./outputs` are kept", checkHello},
 	{"data", "inputs and outputs of every type", checkData},
 	{"environment", "a conda file with a package from PyPI", checkEnvironment},
+	{"build", "an image from a Dockerfile, built once", checkBuild},
 	{"gang", "two nodes that know of each other", checkGang},
 	{"timeout", "`limits.timeout` ends it, and says so", checkTimeout},
 	{"cancel", "it is canceled while it runs", checkCancel},
@@ -125,8 +127,9 @@ func (l *lab) rivals(location string) (low, paid string) {
 // placesOf are the targets that can be had here: those of this machine, and an engine for each variable that leads to one.
 func placesOf(t *testing.T) []*place {
 	const (
-		unlimited = "not limited: tasks share the computer"
-		fixed     = "its machines are never taken away by us"
+		engineless = "its machines have no container engine in this run: a job with a build context is refused when it is created"
+		unlimited  = "not limited: tasks share the computer"
+		fixed      = "its machines are never taken away by us"
 	)
 	conf := engineAt("TRAINYARD_TEST_SLURM_CONF")
 	if conf != "" {
@@ -134,9 +137,9 @@ func placesOf(t *testing.T) []*place {
 	}
 	l := suiteServer(t, "unix:///nowhere")
 	places := []*place{
-		{name: "local", engine: "processes", lab: l, compute: "local", lacks: map[string]string{"memory": unlimited, "preemption": fixed}},
-		{name: "cluster", engine: "processes", lab: l, compute: "cpu-cluster", low: "narrow-low", paid: "narrow-paid"},
-		{name: "serverless", engine: "processes", lab: l, compute: "serverless", sets: []string{"resources.instance_type=Standard_F2s_v2"}, low: "narrow-low", paid: "narrow-paid"},
+		{name: "local", engine: "processes", lab: l, compute: "local", lacks: map[string]string{"build": engineless, "memory": unlimited, "preemption": fixed}},
+		{name: "cluster", engine: "processes", lab: l, compute: "cpu-cluster", low: "narrow-low", paid: "narrow-paid", lacks: map[string]string{"build": engineless}},
+		{name: "serverless", engine: "processes", lab: l, compute: "serverless", sets: []string{"resources.instance_type=Standard_F2s_v2"}, low: "narrow-low", paid: "narrow-paid", lacks: map[string]string{"build": engineless}},
 	}
 	if host := engineAt("TRAINYARD_TEST_DOCKER_HOST"); host != "" {
 		image := "environment.image=" + os.Getenv("TRAINYARD_TEST_DOCKER_IMAGE")
@@ -147,15 +150,15 @@ func placesOf(t *testing.T) []*place {
 	if conf != "" {
 		l.cli("compute", "attach", "-n", "hpc", "--type", "slurm", "--conf", conf, "-o", "none")
 		l.cli("compute", "attach", "-n", "hpc-low", "--type", "slurm", "--conf", conf, "--partition", "low", "-o", "none")
-		places = append(places, &place{name: "slurm", engine: "slurm", lab: l, compute: "hpc", low: "hpc-low", take: func(l *lab) { takeSlurm(l, conf) }})
+		places = append(places, &place{name: "slurm", engine: "slurm", lab: l, compute: "hpc", low: "hpc-low", lacks: map[string]string{"build": engineless}, take: func(l *lab) { takeSlurm(l, conf) }})
 		if login := os.Getenv("TRAINYARD_TEST_SLURM_LOGIN"); login != "" {
 			l.attachBySSH("hpc-ssh", conf, login, "main")
 			l.attachBySSH("hpc-ssh-low", conf, login, "low")
-			places = append(places, &place{name: "slurm over ssh", engine: "slurm", lab: l, compute: "hpc-ssh", low: "hpc-ssh-low", take: func(l *lab) { takeSlurm(l, conf) }})
+			places = append(places, &place{name: "slurm over ssh", engine: "slurm", lab: l, compute: "hpc-ssh", low: "hpc-ssh-low", lacks: map[string]string{"build": engineless}, take: func(l *lab) { takeSlurm(l, conf) }})
 		}
 		l.cli("compute", "create", "-n", "pilots", "--type", "amlcompute", "--size", "Standard_F2s_v2", "--location", "pilots", "--max-instances", "2", "--idle-time-before-scale-down", "30", "-o", "none")
 		low, paid := l.rivals("narrow-pilots")
-		places = append(places, &place{name: "slurm pilots", engine: "slurm", lab: l, compute: "pilots", low: low, paid: paid})
+		places = append(places, &place{name: "slurm pilots", engine: "slurm", lab: l, compute: "pilots", low: low, paid: paid, lacks: map[string]string{"build": engineless}})
 	} else {
 		leftOut(t, "Slurm", `eval "$(test/engines/slurm/up.sh DIR)"`)
 	}
@@ -171,7 +174,7 @@ func placesOf(t *testing.T) []*place {
 		l.cli("compute", "attach", "-n", "lab-pc", "--type", "virtualmachine", "--address", m.Address, "--ssh-port", strconv.Itoa(m.Port), "--admin-username", m.User,
 			"--ssh-private-key-file", key, "-o", "none")
 		places = append(places, &place{name: "ssh machine", engine: "ssh", lab: l, compute: "lab-pc",
-			lacks: map[string]string{"gang": "one machine is one node", "memory": unlimited, "preemption": fixed}})
+			lacks: map[string]string{"build": engineless, "gang": "one machine is one node", "memory": unlimited, "preemption": fixed}})
 	} else {
 		leftOut(t, "SSH machine ("+why+")", sshtest.Install)
 	}
@@ -198,7 +201,7 @@ func kubePlace(t *testing.T, kubeconfig string) *place {
 		"--server-url", "https://198.18.0.1:"+port, "--set", "image="+image, "--set", "instance_types.tight.resources.limits.memory=256Mi", "--set", "instance_types.tight.resources.requests.memory=256Mi",
 		"--set", "instance_types.wide.resources.requests.cpu="+wide)
 	return &place{name: "kubernetes", engine: "kubernetes", lab: l, compute: "k8s", low: "k8s", sets: []string{"environment.image=" + image},
-		crowds: []string{"resources.instance_type=wide"}, take: func(l *lab) { takeKubernetes(l, cluster, wide) }}
+		crowds: []string{"resources.instance_type=wide"}, lacks: map[string]string{"build": "images are not built for Kubernetes: the job says so, and what to do"}, take: func(l *lab) { takeKubernetes(l, cluster, wide) }}
 }
 
 // offline lets a machine without a network build the suites' environments: pip on it finds the packages in a folder.
@@ -286,6 +289,30 @@ func checkEnvironment(l *lab, p *place, job string) {
 	l.until(job, trainyard.JobCompleted)
 	if _, log := l.files(job); log != "six 1.16.0\n" {
 		l.t.Errorf("log %q", log)
+	}
+}
+
+// checkBuild has an image built from a folder, for an environment in the job's file and then for a registered one. It is built anew for each
+// run of the suite: an engine may have that of the last.
+func checkBuild(l *lab, p *place, job string) {
+	mark := rand.Text() + "\n"
+	path := l.file(filepath.Join(job, "mark.txt"), mark)
+	dockerfile, err := os.ReadFile(filepath.Join("testdata", "targets", "context", "Dockerfile"))
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.file(filepath.Join(job, "Dockerfile"), string(dockerfile))
+	l.run(&place{}, "build", p.compute, job, "environment.build.path="+filepath.Dir(path))
+	l.until(job, trainyard.JobCompleted)
+	files, first := l.files(job)
+	if !strings.HasPrefix(first, mark) || !strings.Contains(files["environment.txt"], "RUN date") {
+		l.t.Errorf("log %q, build log %q", first, files["environment.txt"])
+	}
+	l.cli("environment", "create", "-n", job, "-v", "1", "--build-context", filepath.Dir(path), "-o", "none")
+	l.run(&place{}, "build", p.compute, job+"-2", "environment=azureml:"+job+":1")
+	l.until(job+"-2", trainyard.JobCompleted)
+	if files, log := l.files(job + "-2"); log != first || files["environment.txt"] != "" {
+		l.t.Errorf("the second job's log %q, not %q; its build log %q", log, first, files["environment.txt"])
 	}
 }
 

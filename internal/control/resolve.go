@@ -253,8 +253,8 @@ func (r *resolver) environment(comp *trainyard.Compute) {
 	case r.c.contains(r.ctx, comp):
 		e.Image = p.Image
 		if p.Build != nil && p.Image == "" {
-			if e.Context, _ = blobKey(p.Build.ContextURI); e.Context == "" {
-				r.fail("the build context of environment %s is at %q, which is not in this server's store: create the environment from a local folder", name, p.Build.ContextURI)
+			if e.Context, err = r.buildContext(res.Scope, p.Build.ContextURI); err != nil {
+				r.fail("the build context of environment %s: %v", name, err)
 			}
 			e.Dockerfile = p.Build.Dockerfile
 		}
@@ -386,15 +386,7 @@ func (r *resolver) ignored(comp *trainyard.Compute) {
 	if len(s.Identity) > 0 && string(s.Identity) != "null" {
 		r.warn("identity is not acted on: the job runs as the node's own user")
 	}
-	env := r.j.Plan.Environment
-	if contained := env != nil && (env.Image != "" || env.Context != ""); s.Resources != nil && !contained {
-		if s.Resources.ShmSize != "" {
-			r.warn("resources.shm_size is not acted on: it bounds containers, and the job runs as a process")
-		}
-		if s.Resources.DockerArgs != "" {
-			r.warn("resources.docker_args is not acted on: the job runs as a process")
-		}
-	}
+	r.containerOptions(comp)
 	if q := s.QueueSettings; q != nil && strings.EqualFold(q.JobTier, "spot") && comp != nil && !comp.Serverless && !comp.LowPriority() {
 		r.warn("queue_settings.job_tier spot puts the job behind all others of %s and changes nothing about its nodes; for low-priority ones name a cluster that has them, or no compute", comp.Name)
 	}
@@ -405,5 +397,25 @@ func (r *resolver) ignored(comp *trainyard.Compute) {
 		if v := string(s.Extra[k]); v != "null" && v != "{}" && v != "[]" && v != `""` && k != "status" && k != "parameters" && k != "componentId" {
 			r.warn("%s is kept and not acted on", k)
 		}
+	}
+}
+
+// containerOptions says which settings of containers are not acted on where the job runs.
+func (r *resolver) containerOptions(comp *trainyard.Compute) {
+	res, env := r.j.Spec.Resources, r.j.Plan.Environment
+	if res == nil || comp == nil {
+		return
+	}
+	pods := comp.Engine != "" && r.c.contains(r.ctx, comp) // all its tasks run in containers, which are not Docker's
+	contained := pods || env != nil && (env.Image != "" || env.Context != "")
+	if res.ShmSize != "" && !contained {
+		r.warn("resources.shm_size is not acted on: it bounds containers, and the job runs as a process")
+	}
+	switch {
+	case res.DockerArgs == "" || contained && !pods:
+	case pods:
+		r.warn("resources.docker_args is not acted on: Docker does not run the containers of %s", comp.Name)
+	default:
+		r.warn("resources.docker_args is not acted on: the job runs as a process")
 	}
 }

@@ -42,9 +42,12 @@ func (r *resolver) inputs() {
 const mostHops = 8
 
 // locate fills in an input's Key where its bytes are in our store.
-func (r *resolver) locate(t *trainyard.TaskInput) error { return r.follow(t, t.URI, mostHops) }
+func (r *resolver) locate(t *trainyard.TaskInput) error {
+	return r.follow(t, r.j.Scope, t.URI, mostHops)
+}
 
-func (r *resolver) follow(t *trainyard.TaskInput, first string, hops int) error {
+// follow is locate for a URI that stands in the scope: short datastore URIs in it are of that workspace.
+func (r *resolver) follow(t *trainyard.TaskInput, scope trainyard.Scope, first string, hops int) error {
 	uri := t.URI
 	switch {
 	case hops == 0:
@@ -58,7 +61,7 @@ func (r *resolver) follow(t *trainyard.TaskInput, first string, hops int) error 
 	case strings.HasPrefix(uri, "azureml://registries/"):
 		return trainyard.Errorf(trainyard.CodeUnsupported, "%s is in a registry, and registries hold only environments here", uri)
 	}
-	if p, err := trainyard.ParseDataPath(r.j.Scope, uri); err == nil {
+	if p, err := trainyard.ParseDataPath(scope, uri); err == nil {
 		if err := r.datastore(p); err != nil {
 			return err
 		}
@@ -92,7 +95,23 @@ func (r *resolver) follow(t *trainyard.TaskInput, first string, hops int) error 
 	if t.URI == uri || t.URI == "" {
 		return trainyard.Invalid("%s %q has no path of its own", kind, res.Name)
 	}
-	return r.follow(t, first, hops-1)
+	return r.follow(t, res.Scope, first, hops-1)
+}
+
+// buildContext is where in our store the folder is that an environment of the scope is built from: what clients uploaded, whether they name
+// it by the blob door's URL or by its datastore, or what else an input's path may be.
+func (r *resolver) buildContext(scope trainyard.Scope, uri string) (key string, err error) {
+	if key, ok := blobKey(uri); ok {
+		return key, nil
+	}
+	t := trainyard.TaskInput{Type: "uri_folder", URI: uri}
+	if err := r.follow(&t, scope, uri, mostHops); err != nil {
+		return "", err
+	}
+	if t.Key == "" {
+		return "", trainyard.Invalid("%q is not in this server's store: create the environment from a local folder", uri)
+	}
+	return strings.TrimRight(t.Key, "/"), nil
 }
 
 // datastore looks a datastore up, and says so when it names a storage account elsewhere: its data is what was uploaded here.
@@ -187,13 +206,17 @@ func (r *resolver) outputs() {
 	}
 }
 
-// blobKey is the key in our store that a URL of the blob door names, whatever name the server had then.
+// blobKey is the key in our store that a URL of the blob door names, whatever name the server had then: https://{server}/blob/{key}, or
+// as Azure's SDK writes it, https://{AccountName}.blob.{suffix}/{key}.
 func blobKey(uri string) (string, bool) {
 	u, err := url.Parse(uri)
 	if err != nil {
 		return "", false
 	}
 	rest, ok := strings.CutPrefix(u.Path, "/blob/")
+	if strings.HasPrefix(u.Host, AccountName+".blob.") {
+		rest, ok = strings.TrimPrefix(u.Path, "/"), true
+	}
 	if !ok || rest == "" || strings.Contains("/"+rest+"/", "/../") {
 		return "", false
 	}

@@ -58,5 +58,6 @@ type Env struct {
 	Binary string   // path of the program to start as agent
 	Cache  string   // folder that the nodes of one machine share for code, data and environments; work/{ID} in it is a machine's own
 	Hide   []string // paths of this machine that no task may reach, where the system can enforce it
+	Vars   []string // variables of ours that agents on this machine get as the server has them; of the others they get none
 	Log    *slog.Logger
 }

@@ -130,13 +130,13 @@ func (t *jobTranslator) resources() {
 		return
 	}
 	r := &trainyard.JobResources{InstanceCount: or(f.integer("instance_count", 1), 0), InstanceType: f.text("instance_type")}
-	if n := f.noted("shm_size", "jobs run as processes and share the node's memory"); n != nil {
+	if n := f.get("shm_size"); n != nil {
 		r.ShmSize = n.text
 		if n.kind != scalar || !shmPattern.MatchString(n.text) {
 			f.wrong(n, "shm_size", "a size such as 2g or 512m")
 		}
 	}
-	if n := f.noted("docker_args", "jobs run as processes"); n != nil {
+	if n := f.get("docker_args"); n != nil {
 		r.DockerArgs = n.text
 		if n.kind == list {
 			r.DockerArgs = strings.Join(f.list("docker_args"), " ")

@@ -20,6 +20,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/trainyard/trainyard"
@@ -124,6 +125,9 @@ type Kind struct {
 	// stages the task where it runs, runs it, writes its log to standard output and its end to FILE (trainyard.TaskEnd).
 	SelfStaged bool
 }
+
+// Variable names the environment variable in which a machine's agent finds the kind's settings for that machine, as JSON.
+func (k Kind) Variable() string { return "TRAINYARD_" + strings.ToUpper(k.Name) }
 
 // Config is a kind's settings and constructor in one: the JSON of a compute's own settings is decoded into it.
 type Config interface {

@@ -83,7 +83,7 @@ func (d *Driver) start(name string, r record, spec trainyard.MachineSpec) error 
 	defer out.Close()
 	cmd := exec.Command(d.env.Binary, d.args(name, spec)...)
 	cmd.Stdout, cmd.Stderr, cmd.Dir = out, out, dir
-	cmd.Env = append(withoutOurs(os.Environ()), nodeVariable+"="+string(spec.ID))
+	cmd.Env = append(withoutOurs(os.Environ(), d.env.Vars), nodeVariable+"="+string(spec.ID))
 	if len(r.GPUs) > 0 {
 		cmd.Env = append(cmd.Env, gpu.VisibleVariable+"="+strings.Join(r.GPUs, ","), "CUDA_DEVICE_ORDER=PCI_BUS_ID")
 	}
@@ -128,7 +128,11 @@ func (d *Driver) args(name string, spec trainyard.MachineSpec) []string {
 // nodeVariable marks every process of a machine: the agent hands it to its tasks, and children inherit it.
 const nodeVariable = "TRAINYARD_NODE"
 
-// withoutOurs is an environment without our own variables: they are about whoever started the server, and may hold its token.
-func withoutOurs(env []string) []string {
-	return slices.DeleteFunc(slices.Clone(env), func(v string) bool { return strings.HasPrefix(v, "TRAINYARD_") })
+// withoutOurs is an environment without our own variables but those named: they are about whoever started the server, and may hold its
+// token.
+func withoutOurs(env, but []string) []string {
+	return slices.DeleteFunc(slices.Clone(env), func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		return strings.HasPrefix(name, "TRAINYARD_") && !slices.Contains(but, name)
+	})
 }

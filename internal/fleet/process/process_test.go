@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -411,5 +412,14 @@ func TestAgentThatCannotBeStarted(t *testing.T) {
 	}
 	if gone, err := d.Shrink(t.Context(), []trainyard.NodeID{s.ID}); err != nil || len(gone) != 1 {
 		t.Errorf("%v, %v", gone, err)
+	}
+}
+
+// An agent has what is said of its machine, and nothing of whoever started the server.
+func TestAgentsGetNoVariablesOfOursButThoseOfTheMachine(t *testing.T) {
+	env := []string{"HOME=/root", "TRAINYARD_TOKEN=secret", "TRAINYARD_DOCKER={}", "TRAINYARD_DOCKERS=x", "TRAINYARD_CONTAINERS=off"}
+	got := withoutOurs(env, []string{"TRAINYARD_DOCKER", "TRAINYARD_CONTAINERS"})
+	if want := []string{"HOME=/root", "TRAINYARD_DOCKER={}", "TRAINYARD_CONTAINERS=off"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }

@@ -15,8 +15,8 @@ import (
 
 // option is an option of "docker run" that docker_args may have.
 type option struct {
-	flag    bool // takes no value
-	guarded bool // only where Config.AllowArgs names it, for this reason
+	flag    bool                               // takes no value
+	guarded func(c *Config, value string) bool // only where Config.AllowArgs names it, for this reason; nil: never
 	why     string
 	set     func(h *container.HostConfig, env map[string]string, value string) error
 }
@@ -35,17 +35,32 @@ func longName(name string) string {
 // ownCaps are capabilities that give nothing of the computer away.
 var ownCaps = []string{"IPC_LOCK", "SYS_NICE", "SYS_PTRACE"}
 
+// always guards an option whatever its value.
+func always(*Config, string) bool { return true }
+
+// isHost guards what would have the container share a namespace of the computer.
+func isHost(_ *Config, value string) bool { return value == hostNetwork }
+
+// leaves says whether a network leads further than the one that the node has for its containers.
+func leaves(c *Config, network string) bool {
+	return c.network() != hostNetwork && network != c.network() && network != "none"
+}
+
+func beyond(_ *Config, capability string) bool {
+	return !slices.Contains(ownCaps, strings.TrimPrefix(strings.ToUpper(capability), "CAP_"))
+}
+
 // options are the options that docker_args may have.
 var options = map[string]option{
 	"--shm-size": {set: func(h *container.HostConfig, _ map[string]string, v string) (err error) {
 		h.ShmSize, err = units.RAMInBytes(v)
 		return err
 	}},
-	"--ipc": {set: func(h *container.HostConfig, _ map[string]string, v string) error {
+	"--ipc": {guarded: isHost, why: "it would give the job the shared memory of this computer; resources.shm_size gives it more of its own", set: func(h *container.HostConfig, _ map[string]string, v string) error {
 		h.IpcMode = container.IpcMode(v)
 		return oneOf(v, "host", "private", "shareable", "none")
 	}},
-	"--network": {set: func(h *container.HostConfig, _ map[string]string, v string) error {
+	"--network": {guarded: leaves, why: "its containers have a network of their own", set: func(h *container.HostConfig, _ map[string]string, v string) error {
 		h.NetworkMode = container.NetworkMode(v)
 		return oneOf(v, "host", "bridge", "none")
 	}},
@@ -87,28 +102,28 @@ var options = map[string]option{
 		return nil
 	}},
 	"--init": {flag: true, set: func(*container.HostConfig, map[string]string, string) error { return nil }}, // every task has one
-	"--cap-add": {guarded: true, why: "that capability reaches beyond the container", set: func(h *container.HostConfig, _ map[string]string, v string) error {
+	"--cap-add": {guarded: beyond, why: "that capability reaches beyond the container", set: func(h *container.HostConfig, _ map[string]string, v string) error {
 		h.CapAdd = append(h.CapAdd, v)
 		return nil
 	}},
-	"--privileged": {flag: true, guarded: true, why: "it would give the job this computer", set: func(h *container.HostConfig, _ map[string]string, v string) error {
+	"--privileged": {flag: true, guarded: always, why: "it would give the job this computer", set: func(h *container.HostConfig, _ map[string]string, v string) error {
 		h.Privileged = v == "true"
 		return oneOf(v, "true", "false")
 	}},
-	"--volume": {guarded: true, why: "it would give the job folders of this computer; use inputs and outputs", set: func(h *container.HostConfig, _ map[string]string, v string) error {
+	"--volume": {guarded: always, why: "it would give the job folders of this computer; use inputs and outputs", set: func(h *container.HostConfig, _ map[string]string, v string) error {
 		h.Binds = append(h.Binds, v)
 		return nil
 	}},
-	"--device": {guarded: true, why: "it would give the job a device of this computer", set: setDevice},
-	"--security-opt": {guarded: true, why: "it would loosen what keeps the job in its container", set: func(h *container.HostConfig, _ map[string]string, v string) error {
+	"--device": {guarded: always, why: "it would give the job a device of this computer", set: setDevice},
+	"--security-opt": {guarded: always, why: "it would loosen what keeps the job in its container", set: func(h *container.HostConfig, _ map[string]string, v string) error {
 		h.SecurityOpt = append(h.SecurityOpt, v)
 		return nil
 	}},
-	"--runtime": {guarded: true, why: "the node decides what runs containers", set: func(h *container.HostConfig, _ map[string]string, v string) error {
+	"--runtime": {guarded: always, why: "the node decides what runs containers", set: func(h *container.HostConfig, _ map[string]string, v string) error {
 		h.Runtime = v
 		return nil
 	}},
-	"--sysctl": {guarded: true, why: "it would change settings of the kernel", set: func(h *container.HostConfig, _ map[string]string, v string) error {
+	"--sysctl": {guarded: always, why: "it would change settings of the kernel", set: func(h *container.HostConfig, _ map[string]string, v string) error {
 		name, value, ok := strings.Cut(v, "=")
 		if !ok {
 			return errors.New("want NAME=VALUE")
@@ -124,6 +139,8 @@ var options = map[string]option{
 // refused are options that are never taken, and why.
 var refused = map[string]string{
 	"--pid":          "a task's processes are found and ended by its container's own process numbers",
+	"--uts":          "it would give the job the name of this computer",
+	"--cgroupns":     "what a job may use is held by its container's own control group",
 	"--userns":       "what a job writes must be the node's to remove",
 	"--user":         "what a job writes must be the node's to remove",
 	"--gpus":         "the job's resources say how many GPUs it gets",
@@ -172,7 +189,7 @@ func oneOf(v string, all ...string) error {
 func guardedNames() []string {
 	var names []string
 	for _, name := range slices.Sorted(maps.Keys(options)) {
-		if options[name].guarded {
+		if options[name].guarded != nil {
 			names = append(names, name)
 		}
 	}
@@ -202,9 +219,13 @@ func (c *Config) applyArgs(args string, h *container.HostConfig, env map[string]
 		default:
 			value, words = words[0], words[1:]
 		}
-		if o.guarded && !c.allows(long) && !(long == "--cap-add" && slices.Contains(ownCaps, strings.TrimPrefix(strings.ToUpper(value), "CAP_"))) {
+		if o.guarded != nil && o.guarded(c, value) && !c.allows(long) {
+			shown := name
+			if !o.flag {
+				shown += " " + value
+			}
 			return fault(trainyard.ClassUser, "resources.docker_args: %s is not allowed on this node: %s; take it out, or have the node's "+
-				"administrator allow it with allowArgs", name, o.why)
+				"administrator allow it: %s='{\"allowArgs\": [%q]}' in the environment of the node's agent or of its server", shown, o.why, Kind().Variable(), long)
 		}
 		if err := o.set(h, env, value); err != nil {
 			return fault(trainyard.ClassUser, "resources.docker_args: %s %q: %v", name, value, err)

@@ -12,13 +12,18 @@ import (
 func TestDockerArgs(t *testing.T) {
 	for _, c := range []struct {
 		args, allow string
+		network     string
 		want        func(h container.HostConfig, env map[string]string) bool
 		says        string // of the error; empty: none
 	}{
 		{args: "", want: func(h container.HostConfig, _ map[string]string) bool { return h.ShmSize == 0 }},
-		{args: "--shm-size 3g --ipc=host", want: func(h container.HostConfig, _ map[string]string) bool {
-			return h.ShmSize == 3<<30 && h.IpcMode == "host"
+		{args: "--shm-size 3g --ipc=private", want: func(h container.HostConfig, _ map[string]string) bool {
+			return h.ShmSize == 3<<30 && h.IpcMode == "private"
 		}},
+		{args: "--ipc host", allow: "--ipc", want: func(h container.HostConfig, _ map[string]string) bool { return h.IpcMode == "host" }},
+		{args: "--network none", network: "bridge", want: func(h container.HostConfig, _ map[string]string) bool { return h.NetworkMode == "none" }},
+		{args: "--network bridge", network: "bridge", want: func(h container.HostConfig, _ map[string]string) bool { return h.NetworkMode == "bridge" }},
+		{args: "--net host", network: "bridge", allow: "--net", want: func(h container.HostConfig, _ map[string]string) bool { return h.NetworkMode == "host" }},
 		{args: "--ulimit memlock=-1 --ulimit stack=67108864:67108864", want: func(h container.HostConfig, _ map[string]string) bool {
 			return len(h.Ulimits) == 2 && h.Ulimits[0].Hard == -1 && h.Ulimits[1].Soft == 67108864
 		}},
@@ -35,10 +40,18 @@ func TestDockerArgs(t *testing.T) {
 			}},
 		{args: "--privileged", says: "--privileged is not allowed on this node: it would give the job this computer"},
 		{args: "--privileged=true", says: "--privileged is not allowed"},
-		{args: "-v /:/host", says: "-v is not allowed on this node"},
-		{args: "--volume=/:/host", allow: "--device", says: "--volume is not allowed on this node"},
-		{args: "--cap-add SYS_ADMIN", says: "--cap-add is not allowed"},
-		{args: "--security-opt seccomp=unconfined", says: "--security-opt is not allowed"},
+		{args: "--ipc=host", says: "--ipc host is not allowed on this node: it would give the job the shared memory of this computer; resources.shm_size gives it more of its own; " +
+			`take it out, or have the node's administrator allow it: TRAINYARD_DOCKER='{"allowArgs": ["--ipc"]}' in the environment`},
+		{args: "--network host", network: "bridge", says: "--network host is not allowed on this node: its containers have a network of their own"},
+		{args: "--network bridge", network: "none", says: "--network bridge is not allowed"},
+		{args: "--net=host", network: "lab", allow: "--ipc", says: "--net host is not allowed"},
+		{args: "--uts=host", says: "--uts cannot be used here"},
+		{args: "--cgroupns host", says: "--cgroupns cannot be used here"},
+		{args: "--userns=host", says: "--userns cannot be used here"},
+		{args: "-v /:/host", says: "-v /:/host is not allowed on this node"},
+		{args: "--volume=/:/host", allow: "--device", says: "--volume /:/host is not allowed on this node"},
+		{args: "--cap-add SYS_ADMIN", says: "--cap-add SYS_ADMIN is not allowed"},
+		{args: "--security-opt seccomp=unconfined", says: "--security-opt seccomp=unconfined is not allowed"},
 		{args: "--pid=host", allow: "--privileged", says: "--pid cannot be used here: a task's processes"},
 		{args: "--gpus all", says: "--gpus cannot be used here: the job's resources say"},
 		{args: "-u root", says: "-u cannot be used here"},
@@ -54,7 +67,7 @@ func TestDockerArgs(t *testing.T) {
 	} {
 		var h container.HostConfig
 		env := map[string]string{}
-		cfg := Config{AllowArgs: strings.Fields(c.allow)}
+		cfg := Config{AllowArgs: strings.Fields(c.allow), Network: c.network}
 		if err := cfg.Validate(); err != nil {
 			t.Errorf("%q: %v", c.allow, err)
 		}
@@ -70,12 +83,12 @@ func TestDockerArgs(t *testing.T) {
 
 func TestConfigIsChecked(t *testing.T) {
 	for says, c := range map[string]Config{
-		`host "http://x" is not the address`:          {Host: "http://x"},
-		`network "a b" is not the name`:               {Network: "a b"},
-		`shmSize "big" is not a size`:                 {ShmSize: "big"},
-		`pids is -1`:                                  {Pids: -1},
-		`allowArgs names "--pid"`:                     {AllowArgs: []string{"--pid"}},
-		`those are --cap-add, --device, --privileged`: {AllowArgs: []string{"--shm-size"}},
+		`host "http://x" is not the address`: {Host: "http://x"},
+		`network "a b" is not the name`:      {Network: "a b"},
+		`shmSize "big" is not a size`:        {ShmSize: "big"},
+		`pids is -1`:                         {Pids: -1},
+		`allowArgs names "--pid"`:            {AllowArgs: []string{"--pid"}},
+		`those are --cap-add, --device, --ipc, --network, --privileged`: {AllowArgs: []string{"--shm-size"}},
 	} {
 		if err := c.Validate(); trainyard.CodeOf(err) != trainyard.CodeInvalid || !strings.Contains(err.Error(), says) {
 			t.Errorf("%+v: error is %v, want %q", c, err, says)
@@ -84,13 +97,13 @@ func TestConfigIsChecked(t *testing.T) {
 }
 
 func FuzzDockerArgs(f *testing.F) {
-	for _, s := range []string{"--shm-size 1g", `-e 'A="b`, "--ulimit=a=b:c", "--tmpfs :", "\\"} {
+	for _, s := range []string{"--shm-size 1g", `-e 'A="b`, "--ulimit=a=b:c", "--ipc host", "--tmpfs :", "\\"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, args string) {
 		var h container.HostConfig
 		_ = (&Config{}).applyArgs(args, &h, map[string]string{})
-		if h.Privileged || len(h.Binds) > 0 || len(h.Devices) > 0 || len(h.SecurityOpt) > 0 || h.PidMode != "" || h.UsernsMode != "" {
+		if h.Privileged || len(h.Binds) > 0 || len(h.Devices) > 0 || len(h.SecurityOpt) > 0 || h.IpcMode == "host" || h.PidMode != "" || h.UsernsMode != "" {
 			t.Errorf("%q got %+v", args, h)
 		}
 	})

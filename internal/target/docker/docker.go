@@ -43,7 +43,8 @@ func Kind() target.Kind {
 	}
 }
 
-// Config is how tasks run here. The zero value is right for most.
+// Config is how tasks run here. The zero value is right for most. Whoever owns a machine has it in the environment of its agent:
+// target.Kind.Variable.
 type Config struct {
 	Host  string `json:"host,omitempty"`  // of the engine, such as unix:///var/run/docker.sock; default: DOCKER_HOST, or that
 	Image string `json:"image,omitempty"` // for tasks whose environment names none; default: there is none, and they are refused
@@ -93,7 +94,7 @@ func (c *Config) Validate() error {
 		return trainyard.Invalid("pids is %d; it is how many processes a task may have: leave it out for %d", c.Pids, defaultPids)
 	}
 	for _, name := range c.AllowArgs {
-		if o, known := options[longName(name)]; !known || !o.guarded {
+		if o, known := options[longName(name)]; !known || o.guarded == nil {
 			return trainyard.Invalid("allowArgs names %q, which is not an option that can be allowed; those are %s", name, strings.Join(guardedNames(), ", "))
 		}
 	}
