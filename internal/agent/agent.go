@@ -130,7 +130,7 @@ func New(cfg Config) *Agent {
 	a.leases.init()
 	a.reports = newReporter()
 	a.dialing = make(chan struct{}, maxDials)
-	a.sights = &watcher{kick: make(chan struct{}, 1)}
+	a.sights = &watcher{}
 	a.buffers.New = func() any { return new([chunk]byte) }
 	return a
 }

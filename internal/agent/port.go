@@ -78,8 +78,8 @@ func (k *task) address() string {
 	if k.kept.Port != 0 {
 		return target.Loopback(k.kept.Port)
 	}
-	if k.sight.seen != nil {
-		return k.sight.seen.Address
+	if s := k.latest().seen; s != nil {
+		return s.Address
 	}
 	return ""
 }

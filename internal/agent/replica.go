@@ -218,7 +218,7 @@ func (k *task) unasked() *trainyard.Serving {
 func (k *task) began() time.Time {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if s := k.sight.seen; s != nil && !s.Started.IsZero() {
+	if s := k.latest().seen; s != nil && !s.Started.IsZero() {
 		return s.Started
 	}
 	return time.Now()

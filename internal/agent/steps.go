@@ -31,7 +31,7 @@ func (k *task) begin(ctx context.Context) *trainyard.Result {
 		return &trainyard.Result{}
 	}
 	if !k.a.cfg.SelfStaged { // an engine may make it wait: a look will say when it runs
-		k.runs(k.sightOf())
+		k.runs(k.looked().seen)
 	}
 	t := &k.kept.Task
 	k.pump.add(&tail{name: stdLog(t), asked: !k.adopted, open: func(ctx context.Context, from int64) (io.ReadCloser, error) {
@@ -44,13 +44,6 @@ func (k *task) begin(ctx context.Context) *trainyard.Result {
 		k.pump.add(k.fileTail(t.Run.LogDir, file, "user_logs/"+file))
 	}
 	return nil
-}
-
-// sightOf is what the last look saw.
-func (k *task) sightOf() *trainyard.Observation {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.sight.seen
 }
 
 // runs reports that the process has begun.

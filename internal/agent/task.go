@@ -31,9 +31,9 @@ type task struct {
 	mu       sync.Mutex
 	kept     stored
 	report   trainyard.TaskReport
-	sight    sight
-	silent   string // why the engine cannot be asked for it; "": it can
-	after    int64  // looks up to this one say nothing of a task that was not there
+	sights   []sight // the newest of each eye, by its place
+	silent   string  // why the engine cannot be asked for it; "": it can
+	after    int64   // looks up to this one say nothing of a task that was not there
 	unwants  bool
 	hold     io.Closer          // keeps the replica's port from others
 	collects net.Listener       // for the rows that the replica's script collects, until they are taken
@@ -87,37 +87,11 @@ func (k *task) drop() {
 	}
 }
 
-// show leaves word of what a look at the driver saw, if it is news.
-func (k *task) show(s sight) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	first := k.sight.look <= k.after && s.look > k.after
-	if first || differ(k.sight.seen, s.seen) {
-		nudge(k.seen)
-	}
-	k.sight = s
-}
-
 func differ(a, b *trainyard.Observation) bool {
 	if a == nil || b == nil {
 		return a != b
 	}
 	return a.State != b.State || a.Address != b.Address || a.Note != b.Note || a.Progress != b.Progress || !a.Started.Equal(b.Started)
-}
-
-// expect asks for a look that begins after now, and returns the number of the last one that did not.
-func (k *task) expect() (after int64) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.after = k.a.sights.begun.Load()
-	nudge(k.a.sights.kick)
-	return k.after
-}
-
-func (k *task) looked() sight {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.sight
 }
 
 func (k *task) state() trainyard.TaskState {

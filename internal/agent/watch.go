@@ -2,6 +2,10 @@ package agent
 
 import (
 	"context"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -10,19 +14,33 @@ import (
 )
 
 const (
-	slowLook = 2 * time.Second  // how often the driver is looked at in any case
-	between  = time.Millisecond // looks are this far apart on average, so that a busy driver's hints are merged
-	share    = 4                // and a look is followed by so many times its own length without one
-	burst    = 5 * between      // of looks at once may be taken before that, so that a lone task waits for none
+	slowLook = 2 * time.Second        // how often a driver is looked at in any case
+	between  = time.Millisecond       // looks are this far apart on average, so that a busy driver's hints are merged
+	share    = 4                      // and by so many times the length of one
+	rest     = time.Second            // but a look is followed by no more than this without one
+	leastly  = 250 * time.Millisecond // nor, if that was cut to rest and there is news, by more than this
+	burst    = 5 * between            // of looks at once may be taken before that, so that a lone task waits for none
+	overdue  = 3 * time.Second        // a look that takes longer is told of
 )
 
-// watcher counts the looks at the driver. Looks have rising numbers, so a task knows which of them began after it was started.
+// watcher counts the looks at the drivers. Looks have rising numbers, so a task knows which of them began after it was started.
 type watcher struct {
-	kick  chan struct{} // a wish to look soon
-	begun atomic.Int64  // number of the newest look
+	begun atomic.Int64 // number of the newest look
 
-	failing time.Time // since when no look succeeds; zero: the last one did. Of watch alone
+	mu   sync.Mutex
+	eyes []*eye // one for each driver; there may be more later
+}
+
+// eye looks at one driver, again and again, and never twice at a time. How long one driver takes is nothing to the eyes of others.
+type eye struct {
+	a      *Agent
+	driver target.Driver
+	place  int           // in watcher.eyes
+	kick   chan struct{} // a wish to look soon
+
+	failing time.Time // since when no look succeeds; zero: the last one did. Of watch alone, as is what follows
 	told    bool      // and the tasks have been told
+	paid    time.Time // looks up to now are paid for until then (a leaky bucket)
 }
 
 // sight is what one look saw of one task: nil if it was not there.
@@ -31,46 +49,135 @@ type sight struct {
 	seen *trainyard.Observation
 }
 
-// watch looks at the driver whenever it says that something changed, and now and then in any case, and shows each task what it saw.
+// open adds eyes for the drivers that have none yet, and returns those.
+func (w *watcher) open(a *Agent) []*eye {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	n := len(w.eyes)
+	for i, d := range a.parts()[n:] {
+		w.eyes = append(w.eyes, &eye{a: a, driver: d, place: n + i, kick: make(chan struct{}, 1)})
+	}
+	return slices.Clone(w.eyes[n:])
+}
+
+func (w *watcher) all() []*eye {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.eyes[:len(w.eyes):len(w.eyes)]
+}
+
+// parts are the drivers that are looked at, each by itself.
+func (a *Agent) parts() []target.Driver {
+	if p, ok := a.cfg.Driver.(target.Plural); ok {
+		return p.Parts()
+	}
+	return []target.Driver{a.cfg.Driver}
+}
+
+// holder is the driver that has the task, if holds is true, or that would get it. The caller holds k.mu.
+func (k *task) holder() (d target.Driver, holds bool) {
+	if p, ok := k.a.cfg.Driver.(target.Plural); ok {
+		return p.Holder(&k.kept.Task)
+	}
+	return k.a.cfg.Driver, true
+}
+
+// watch looks at each driver whenever it says that something changed, and now and then in any case, and shows each task what it saw.
 func (a *Agent) watch(ctx context.Context) error {
+	var eyes sync.WaitGroup
+	for _, e := range a.sights.open(a) {
+		eyes.Go(func() { e.watch(ctx) })
+	}
+	eyes.Wait()
+	return ctx.Err()
+}
+
+func (e *eye) watch(ctx context.Context) {
 	var changed <-chan struct{}
-	if w, ok := a.cfg.Driver.(target.Watcher); ok {
+	if w, ok := e.driver.(target.Watcher); ok {
 		changed = w.Changed()
 	}
 	slow := time.NewTimer(0)
 	defer slow.Stop()
-	var paid time.Time // looks up to now are paid for until then (a leaky bucket)
 	for {
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return
 		case <-changed:
-		case <-a.sights.kick:
+		case <-e.kick:
 		case <-slow.C:
 		}
 		began := time.Now()
-		if err := a.look(ctx); err != nil && ctx.Err() == nil {
-			a.log.Warn("look at the driver", "err", err)
-		}
+		e.mark(ctx, began, e.await(ctx, began))
 		slow.Reset(slowLook)
-		if paid.Before(began) {
-			paid = began
-		}
-		paid = paid.Add(max(between, share*time.Since(began)))
-		if debt := time.Until(paid) - burst; debt > 0 {
-			pause(ctx, debt)
+		e.rest(ctx, began, changed)
+	}
+}
+
+// await takes a look. While that takes longer than a moment, tasks are told.
+func (e *eye) await(ctx context.Context, began time.Time) error {
+	done := make(chan error, 1)
+	go func() { done <- e.look(ctx) }()
+	late := time.NewTimer(overdue)
+	defer late.Stop()
+	for {
+		select {
+		case err := <-done:
+			return err
+		case <-late.C:
+			if e.failing.IsZero() {
+				e.failing = began
+			}
+			e.tell(fmt.Sprintf("%s has not answered since %s", e.name(), e.failing.UTC().Format("15:04:05 MST")))
+			late.Reset(time.Second) // there may be others to tell by then
 		}
 	}
 }
 
-// look asks the driver once. With less than the whole view nothing is done.
-func (a *Agent) look(ctx context.Context) error {
-	n := a.sights.begun.Add(1)
-	began := time.Now()
-	list, err := a.cfg.Driver.Observe(ctx)
-	if ctx.Err() == nil {
-		a.mark(began, err)
+// name is what the driver's engine is called.
+func (e *eye) name() string {
+	if n, ok := e.driver.(target.Named); ok {
+		return n.Engine()
 	}
+	return "what runs it"
+}
+
+// rest keeps a driver that takes its time from being asked all the time. News may cut a long rest short.
+func (e *eye) rest(ctx context.Context, began time.Time, changed <-chan struct{}) {
+	if e.paid.Before(began) {
+		e.paid = began
+	}
+	took := time.Since(began)
+	e.paid = e.paid.Add(min(max(between, share*took), took+rest))
+	debt := time.Until(e.paid) - burst
+	if debt <= 0 {
+		return
+	}
+	if share*took <= took+rest {
+		pause(ctx, debt)
+		return
+	}
+	pause(ctx, min(debt, leastly))
+	if debt -= leastly; debt <= 0 {
+		return
+	}
+	t := time.NewTimer(debt)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	case <-changed:
+		nudge(e.kick)
+	case <-e.kick:
+		nudge(e.kick)
+	}
+}
+
+// look asks the driver once. With less than the whole view nothing is done.
+func (e *eye) look(ctx context.Context) error {
+	a := e.a
+	n := a.sights.begun.Add(1)
+	list, err := e.observe(ctx)
 	if err != nil {
 		return err
 	}
@@ -81,7 +188,7 @@ func (a *Agent) look(ctx context.Context) error {
 	a.mu.Lock()
 	heeded := a.heeded != 0 && a.heeded == a.leases.epoch()
 	for id, k := range a.tasks {
-		k.show(sight{n, seen[id]})
+		k.show(e, sight{n, seen[id]})
 		delete(seen, id)
 	}
 	a.mu.Unlock()
@@ -97,27 +204,105 @@ func (a *Agent) look(ctx context.Context) error {
 	return nil
 }
 
+func (e *eye) observe(ctx context.Context) ([]trainyard.Observation, error) {
+	if p, ok := e.a.cfg.Driver.(target.Plural); ok {
+		return p.ObservePart(ctx, e.driver)
+	}
+	return e.driver.Observe(ctx)
+}
+
 // mark notes whether a look succeeded. Users hear of it when none does for longer than a moment: what they read is no news any more.
-func (a *Agent) mark(began time.Time, err error) {
-	s := a.sights
-	if err == nil {
-		if s.told {
-			for _, k := range a.all() {
+func (e *eye) mark(ctx context.Context, began time.Time, err error) {
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
+		e.a.log.Warn("look at the driver", "err", err)
+		if e.failing.IsZero() {
+			e.failing = began
+		}
+		if time.Since(e.failing) >= target.Patience {
+			e.tell(err.Error())
+		}
+	default:
+		if e.told {
+			for _, k := range e.tasks() {
 				k.back()
 			}
 		}
-		s.failing, s.told = time.Time{}, false
-		return
+		e.failing, e.told = time.Time{}, false
 	}
-	if s.failing.IsZero() {
-		s.failing = began
+}
+
+// tell tells the driver's tasks why nothing is known of them.
+func (e *eye) tell(why string) {
+	e.told = true
+	for _, k := range e.tasks() {
+		k.away(why)
 	}
-	if time.Since(s.failing) >= target.Patience {
-		s.told = true
-		for _, k := range a.all() {
-			k.away(err.Error())
+}
+
+// tasks are those that the driver has, or would get.
+func (e *eye) tasks() []*task {
+	return slices.DeleteFunc(e.a.all(), func(k *task) bool {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		d, _ := k.holder()
+		return d != e.driver
+	})
+}
+
+// show leaves word of what a look saw of the task, if it is news.
+func (k *task) show(e *eye, s sight) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	before := k.latest()
+	k.sights = append(k.sights, make([]sight, max(0, e.place+1-len(k.sights)))...)
+	k.sights[e.place] = s
+	after := k.latest()
+	if before.look <= k.after && after.look > k.after || differ(before.seen, after.seen) {
+		nudge(k.seen)
+	}
+}
+
+// latest is what was seen of the task last. As long as it is not known who has it, it is where one driver sees it, and not there only when
+// all have looked. The caller holds k.mu.
+func (k *task) latest() sight {
+	d, holds := k.holder()
+	none := sight{look: math.MaxInt64}
+	for _, e := range k.a.sights.all() {
+		var s sight
+		if e.place < len(k.sights) {
+			s = k.sights[e.place]
+		}
+		if holds && d == e.driver || !holds && s.seen != nil {
+			return s
+		}
+		none.look = min(none.look, s.look)
+	}
+	if holds || none.look == math.MaxInt64 { // its driver has not been looked at
+		return sight{}
+	}
+	return none
+}
+
+// expect asks for a look that begins after now, and returns the number of the last one that did not.
+func (k *task) expect() (after int64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.after = k.a.sights.begun.Load()
+	d, holds := k.holder()
+	for _, e := range k.a.sights.all() {
+		if !holds || d == e.driver {
+			nudge(e.kick)
 		}
 	}
+	return k.after
+}
+
+func (k *task) looked() sight {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.latest()
 }
 
 // away says of a task that its engine cannot be asked for it, and why. The first words stand until it is back: errors often tell the time.

@@ -4,17 +4,15 @@ import (
 	"context"
 	"errors"
 	"io"
-	"maps"
 	"net"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/trainyard/trainyard"
 )
 
-// Several is the drivers of one place as one: a task goes to the first of Others that says it Contains it, and else to First. A driver
-// whose engine is away is no reason to stop watching the others' tasks: what it was last seen to hold stands until it is back, and says so.
+// Several is the drivers of one place as one: a task goes to the first of Others that says it Contains it, and else to First. It is Plural:
+// one whose engine is away, or hangs, is no reason to stop watching the others' tasks.
 type Several struct {
 	First  Driver
 	Others []Driver
@@ -25,9 +23,7 @@ type Several struct {
 	waits   sync.WaitGroup
 
 	mu    sync.Mutex
-	owner map[trainyard.TaskID]Driver
-	seen  map[Driver]map[trainyard.TaskID]trainyard.Observation // last whole view; nil: none yet
-	away  map[Driver]time.Time                                  // since when it cannot be asked
+	owner map[trainyard.TaskID]Driver // that was given the task, or was seen to hold it
 }
 
 // Patience is how long an engine may be silent before anybody is told: a restart that nobody notices is no news.
@@ -39,6 +35,7 @@ var (
 	_ Preparer = (*Several)(nil)
 	_ Closer   = (*Several)(nil)
 	_ Meter    = (*Several)(nil)
+	_ Plural   = (*Several)(nil)
 
 	_ ImageChecker = (*Several)(nil)
 	_ Dialer       = (*Several)(nil)
@@ -92,74 +89,50 @@ func (s *Several) Start(ctx context.Context, t trainyard.Task) error {
 	}
 	s.owner[t.ID] = d
 	s.mu.Unlock()
-	if err := d.Start(ctx, t); err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if view := s.seen[d]; view != nil {
-		if _, known := view[t.ID]; !known {
-			view[t.ID] = trainyard.Observation{ID: t.ID, State: trainyard.TaskRunning, Started: time.Now()}
-		}
-	}
-	return nil
+	return d.Start(ctx, t)
 }
 
-// Observe lists the tasks of all drivers. One that cannot be asked is as it was when it last could; before it ever could, there is no view.
-func (s *Several) Observe(ctx context.Context) ([]trainyard.Observation, error) {
-	var out []trainyard.Observation
+// Observe lists the tasks of all drivers, one after the other: whole or not at all.
+func (s *Several) Observe(ctx context.Context) (out []trainyard.Observation, err error) {
 	for _, d := range s.all() {
-		list, err := d.Observe(ctx)
+		list, err := s.ObservePart(ctx, d)
 		if err != nil {
-			if list, err = s.remembered(d, err); err != nil {
-				return nil, err
-			}
-		} else {
-			s.remember(d, list)
+			return nil, err
 		}
 		out = append(out, list...)
 	}
 	return out, nil
 }
 
-func (s *Several) remember(d Driver, list []trainyard.Observation) {
+// Parts are First and Others.
+func (s *Several) Parts() []Driver { return s.all() }
+
+// ObservePart lists the tasks of one driver, which holds them from now on.
+func (s *Several) ObservePart(ctx context.Context, d Driver) ([]trainyard.Observation, error) {
+	list, err := d.Observe(ctx)
+	if err != nil {
+		return nil, err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.seen == nil {
-		s.seen = map[Driver]map[trainyard.TaskID]trainyard.Observation{}
-	}
 	if s.owner == nil {
 		s.owner = map[trainyard.TaskID]Driver{}
 	}
-	view := make(map[trainyard.TaskID]trainyard.Observation, len(list))
 	for _, o := range list {
-		view[o.ID] = o
 		s.owner[o.ID] = d
 	}
-	s.seen[d] = view
-	delete(s.away, d)
+	return list, nil
 }
 
-func (s *Several) remembered(d Driver, err error) ([]trainyard.Observation, error) {
+// Holder is the driver that was given the task, or was seen to hold it. If there is none, it is the one that the task would go to.
+func (s *Several) Holder(t *trainyard.Task) (d Driver, holds bool) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	view := s.seen[d]
-	if view == nil || errors.Is(err, context.Canceled) {
-		return nil, err
+	d = s.owner[t.ID]
+	s.mu.Unlock()
+	if d != nil {
+		return d, true
 	}
-	if s.away == nil {
-		s.away = map[Driver]time.Time{}
-	}
-	if s.away[d].IsZero() {
-		s.away[d] = time.Now()
-	}
-	out := slices.Collect(maps.Values(view))
-	for i := range out {
-		if out[i].State == trainyard.TaskRunning && time.Since(s.away[d]) >= Patience {
-			out[i].Progress = err.Error()
-		}
-	}
-	return out, nil
+	return s.of(*t), false
 }
 
 // Stop asks the task to end.
@@ -184,9 +157,6 @@ func (s *Several) Remove(ctx context.Context, id trainyard.TaskID) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.owner, id)
-	for _, view := range s.seen {
-		delete(view, id)
-	}
 	return nil
 }
 

@@ -97,16 +97,18 @@ func TestAnEngineThatIsAwayLeavesTheOthersTasksAlone(t *testing.T) {
 	if err := s.Start(t.Context(), imageTask); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Observe(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	images.away = errAway
 	if err := s.Start(t.Context(), plainTask); err != nil {
 		t.Fatal(err)
 	}
-	list, err := s.Observe(t.Context())
-	if err != nil || !slices.Equal(ids(list), []trainyard.TaskID{imageTask.ID, plainTask.ID}) {
-		t.Errorf("saw %v, %v; want both tasks", ids(list), err)
+	if list, err := s.ObservePart(t.Context(), plain); err != nil || !slices.Equal(ids(list), []trainyard.TaskID{plainTask.ID}) {
+		t.Errorf("saw %v, %v; want the task of the engine that is there", ids(list), err)
+	}
+	if list, err := s.ObservePart(t.Context(), images); !errors.Is(err, errAway) {
+		t.Errorf("of the engine that is away was seen %v, %v", ids(list), err)
+	}
+	if list, err := s.Observe(t.Context()); !errors.Is(err, errAway) {
+		t.Errorf("half a view was shown: %v, %v", ids(list), err)
 	}
 	if err := s.Remove(t.Context(), plainTask.ID); err != nil {
 		t.Errorf("remove a task that is not the engine's: %v", err)
@@ -114,24 +116,24 @@ func TestAnEngineThatIsAwayLeavesTheOthersTasksAlone(t *testing.T) {
 	if err := s.Remove(t.Context(), imageTask.ID); !errors.Is(err, errAway) {
 		t.Errorf("remove a task of the engine that is away: %v", err)
 	}
-	fresh := &Several{First: plain, Others: []Driver{images}}
-	if _, err := fresh.Observe(t.Context()); !errors.Is(err, errAway) {
-		t.Errorf("half a view was shown: %v", err)
-	}
 }
 
-func TestATaskStartedSinceTheLastViewIsNotLostWhenTheEngineGoes(t *testing.T) {
-	images := newEngine(true)
-	s := &Several{First: newEngine(false), Others: []Driver{images}}
-	if _, err := s.Observe(t.Context()); err != nil {
-		t.Fatal(err)
+func TestWhoHoldsATaskIsKnownOnceItIsSeen(t *testing.T) {
+	plain, images := newEngine(false), newEngine(true)
+	plain.tasks[imageTask.ID] = true // begun there while there was no engine for images
+	s := &Several{First: plain, Others: []Driver{images}}
+	if d, holds := s.Holder(&imageTask); d != Driver(images) || holds {
+		t.Errorf("before a look %v, %v is said to hold it; want the one that would get it", d, holds)
 	}
-	if err := s.Start(t.Context(), imageTask); err != nil {
+	if _, err := s.ObservePart(t.Context(), plain); err != nil {
 		t.Fatal(err)
 	}
 	images.away = errAway
-	if list, err := s.Observe(t.Context()); err != nil || !slices.Equal(ids(list), []trainyard.TaskID{imageTask.ID}) {
-		t.Errorf("saw %v, %v", ids(list), err)
+	if d, holds := s.Holder(&imageTask); d != Driver(plain) || !holds {
+		t.Errorf("after a look %v, %v is said to hold it", d, holds)
+	}
+	if err := s.Stop(t.Context(), imageTask.ID, 0); err != nil {
+		t.Errorf("stop it: %v", err)
 	}
 }
 

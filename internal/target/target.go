@@ -50,6 +50,22 @@ type Watcher interface {
 	Changed() <-chan struct{}
 }
 
+// Plural is a Driver that is several. Each is looked at by itself: one that takes its time, or does not answer, keeps nothing back of what
+// the others see.
+type Plural interface {
+	// Parts are the drivers that it is. There may be more later, at the end, and never fewer.
+	Parts() []Driver
+	// ObservePart is Observe for one of Parts, which holds what it lists.
+	ObservePart(ctx context.Context, part Driver) ([]trainyard.Observation, error)
+	// Holder is the part that holds the task. Where that is not known holds is false, and it is the one that would be given it.
+	Holder(t *trainyard.Task) (part Driver, holds bool)
+}
+
+// Named is a Driver whose engine has a name for people, as the beginning of a sentence that goes on in small letters: "the Docker engine".
+type Named interface {
+	Engine() string
+}
+
 // Preparer is a Driver that brings a task's environment itself, such as an image, since it must be there before Start, which may not wait
 // for it. Staging brings only code and data for a task that Contains says yes to.
 type Preparer interface {

@@ -3,6 +3,7 @@
 package docker
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/target"
 )
 
 const enginesDir = "../../../test/engines/docker"
@@ -48,6 +50,9 @@ func (e *ownEngine) do(script string, args ...string) {
 func (e *ownEngine) stop()  { e.t.Helper(); e.do("engine.sh", "stop", e.dir, "dockerd") }
 func (e *ownEngine) kill()  { e.t.Helper(); e.do("engine.sh", "kill", e.dir, "dockerd") }
 func (e *ownEngine) start() { e.t.Helper(); e.do("engine.sh", "start", e.dir, "dockerd") }
+
+func (e *ownEngine) freeze() { e.t.Helper(); e.do("engine.sh", "freeze", e.dir, "dockerd") }
+func (e *ownEngine) thaw()   { e.t.Helper(); e.do("engine.sh", "thaw", e.dir, "dockerd") }
 
 // wantAway fails unless Observe says that it cannot look, as soon as it is heard that the engine's events have ended, and Capacity and Remove that
 // they cannot act.
@@ -170,6 +175,59 @@ func TestEngineThatKeepsContainersAliveIsRestarted(t *testing.T) {
 	}
 	if o := ended(t, d, task.ID); o.Result.ExitCode != 6 || logOf(t, d, task.ID) != "up\ndone\n" {
 		t.Errorf("the task ended with %+v and wrote %q", *o.Result, logOf(t, d, task.ID))
+	}
+}
+
+// An engine that hangs takes connections and does not answer. What is asked of it is done when it does.
+func TestEngineHangsInTheMiddleOfAJob(t *testing.T) {
+	e := newEngine(t)
+	d := open(t, e.c, t.TempDir(), trainyard.Resources{})
+	plain := reopen(t, e.c, t.TempDir(), trainyard.Resources{}) // in the place of a driver that needs no engine: it has nothing to ask it for
+	t.Cleanup(func() { plain.Close() })
+	both := &target.Several{First: plain, Others: []target.Driver{d}}
+	runs := newTestTask(t, "trap 'echo told; exit 0' TERM; echo up; sleep 600 & wait")
+	ends := newTestTask(t, "echo up; until test -e go; do sleep 0.02; done; exit 6")
+	start(t, d, runs)
+	start(t, d, ends)
+	until(t, "they are up", func() bool { return logOf(t, d, runs.ID)+logOf(t, d, ends.ID) == "up\nup\n" })
+	if _, err := both.Observe(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	e.freeze()
+	t.Cleanup(e.thaw)
+	if err := os.WriteFile(filepath.Join(ends.Run.Dir, "go"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the task has ended without the engine", func() bool { return d.readStatus(ends.ID).ended })
+	d.mu.Lock()
+	d.listed = time.Time{} // as after a while
+	d.mu.Unlock()
+	looked, told := make(chan error, 1), make(chan error, 1)
+	go func() { _, err := both.ObservePart(t.Context(), d); looked <- err }()
+	go func() { told <- both.Stop(t.Context(), runs.ID, time.Hour) }()
+	if list, err := both.ObservePart(t.Context(), plain); err != nil || len(list) > 0 {
+		t.Errorf("beside an engine that hangs is seen %v, %v", list, err)
+	}
+	if err := both.Stop(t.Context(), "plain.1.0", 0); err != nil {
+		t.Errorf("beside an engine that hangs a task is stopped: %v", err)
+	}
+	select {
+	case err := <-looked:
+		t.Fatalf("an engine that hangs was looked at: %v", err)
+	default:
+	}
+	if name := d.Engine(); name != "the Docker engine" {
+		t.Errorf("people are told of %q", name)
+	}
+	e.thaw()
+	if err := errors.Join(<-looked, <-told); err != nil {
+		t.Error(err)
+	}
+	if o := ended(t, d, ends.ID); o.Result.Class != trainyard.ClassUser || o.Result.ExitCode != 6 {
+		t.Errorf("the task that ended meanwhile: %+v", *o.Result)
+	}
+	if o := ended(t, d, runs.ID); o.Result.Class != trainyard.ClassCanceled || logOf(t, d, runs.ID) != "up\ntold\n" {
+		t.Errorf("the task that was stopped meanwhile: %+v, %q", *o.Result, logOf(t, d, runs.ID))
 	}
 }
 

@@ -71,6 +71,7 @@ var (
 	_ target.Preparer = (*Driver)(nil)
 	_ target.Watcher  = (*Driver)(nil)
 	_ target.Closer   = (*Driver)(nil)
+	_ target.Named    = (*Driver)(nil)
 )
 
 var networkName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)

@@ -9,6 +9,9 @@ import (
 	"github.com/trainyard/trainyard"
 )
 
+// Engine is what people call it.
+func (d *Driver) Engine() string { return "the Docker engine" }
+
 // watchPause is between tries to hear from an engine that is away.
 const watchPause = 500 * time.Millisecond
 

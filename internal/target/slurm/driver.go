@@ -79,6 +79,9 @@ func newTask(id trainyard.TaskID, name string) *task {
 	return &task{id: id, name: name, ends: map[int]trainyard.TaskEnd{}, nudge: make(chan struct{}, 1), done: make(chan struct{})}
 }
 
+// Engine is what people call it.
+func (d *Driver) Engine() string { return "Slurm" }
+
 var errClosed = errors.New("slurm target is closed")
 
 // Observe lists all tasks. What the tasks' own signs do not say Slurm is asked for, with one squeue for all, and not more often than is

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Starts and ends one daemon of what up.sh made below DIR: engine.sh start|stop|kill DIR dockerd|containerd|registry.
+# Starts and ends one daemon of what up.sh made below DIR, or has it hang: engine.sh start|stop|kill|freeze|thaw DIR dockerd|containerd|registry.
 # Tests use it to take the engine away in the middle of a job. DOCKERD_ARGS goes to dockerd, such as --live-restore.
 set -euo pipefail
 export PATH="$PATH:/usr/sbin:/sbin"
-verb=${1:?usage: engine.sh start|stop|kill DIR DAEMON} dir=${2:?no DIR} name=${3:?no DAEMON}
+verb=${1:?usage: engine.sh start|stop|kill|freeze|thaw DIR DAEMON} dir=${2:?no DIR} name=${3:?no DAEMON}
 pidfile=$dir/run/$name.pid
 
 alive() { # ours: not one that was given the same number since
@@ -38,7 +38,7 @@ start() {
 }
 
 stop() { # SIGNAL
-	if alive; then kill -s "$1" "$(cat "$pidfile")"; fi
+	if alive; then kill -s "$1" "$(cat "$pidfile")" && kill -s CONT "$(cat "$pidfile")" 2>/dev/null || true; fi
 	for _ in $(seq 400); do
 		alive || break
 		sleep 0.05
@@ -51,5 +51,7 @@ case $verb in
 start) start ;;
 stop) stop TERM ;;
 kill) stop KILL ;;
+freeze) if alive; then kill -s STOP "$(cat "$pidfile")"; fi ;;
+thaw) if alive; then kill -s CONT "$(cat "$pidfile")"; fi ;;
 *) echo "engine.sh: there is no verb $verb" >&2 && exit 2 ;;
 esac
