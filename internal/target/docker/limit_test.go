@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -257,5 +258,23 @@ func TestArgsThatTheEngineRefuses(t *testing.T) {
 		if trainyard.ClassOf(err) != trainyard.ClassUser || !strings.Contains(err.Error(), fmt.Sprintf("resources.docker_args %q: the Docker engine refuses", args)) || strings.Contains(err.Error(), string(task.ID)) {
 			t.Errorf("%s: %v (class %q)", args, err, trainyard.ClassOf(err))
 		}
+	}
+}
+
+// A command that deletes its own record did run, and that is said.
+func TestACommandThatDeletesItsRecord(t *testing.T) {
+	d := open(t, needEngine(t), t.TempDir(), trainyard.Resources{})
+	task := newTestTask(t, "rm -rf /.trainyard/task/*")
+	d.step = func(step string) { // nobody looks before the record is gone
+		if step == "started" {
+			until(t, "the command deletes its record", func() bool {
+				_, err := os.Stat(filepath.Join(d.env.Dir, tasksDir, task.ID.Dir(), boxDir, scriptFile))
+				return errors.Is(err, fs.ErrNotExist)
+			})
+		}
+	}
+	err := d.Start(t.Context(), task)
+	if trainyard.ClassOf(err) != trainyard.ClassUser || !strings.Contains(err.Error(), "deleted /.trainyard/task") {
+		t.Errorf("%v (class %q)", err, trainyard.ClassOf(err))
 	}
 }
