@@ -91,6 +91,9 @@ var options = map[string]option{
 		if !strings.HasPrefix(path, "/") {
 			return errors.New("want an absolute path")
 		}
+		if within("/.trainyard", path) || within(path, "/.trainyard") { // the whole container, or what is ours in it
+			return errors.New("want a folder of its own")
+		}
 		if h.Tmpfs == nil {
 			h.Tmpfs = map[string]string{}
 		}

@@ -62,6 +62,8 @@ func TestDockerArgs(t *testing.T) {
 		{args: "ubuntu:22.04", says: `"ubuntu:22.04" is not an option`},
 		{args: "--shm-size", says: "--shm-size wants a value"},
 		{args: "--shm-size lots", says: `--shm-size "lots"`},
+		{args: "--tmpfs /", says: "want a folder of its own"},
+		{args: "--tmpfs /.trainyard/task:size=1m", says: "want a folder of its own"},
 		{args: "--env HOME", says: "want NAME=VALUE"},
 		{args: "--env 'A=b", says: "has no end"},
 	} {

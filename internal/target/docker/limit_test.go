@@ -5,6 +5,8 @@ package docker
 import (
 	"context"
 	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -243,5 +245,36 @@ func TestOpenWithoutEngine(t *testing.T) {
 	}
 	if err := d.(*Driver).Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// What only the engine finds wrong with docker_args is their author's mistake all the same.
+func TestArgsThatTheEngineRefuses(t *testing.T) {
+	d := open(t, needEngine(t), t.TempDir(), trainyard.Resources{})
+	for _, args := range []string{"--add-host foo:bar", "--cap-drop NOSUCH", "--tmpfs /x:size=zz"} {
+		task := newTestTask(t, "true")
+		task.DockerArgs = args
+		err := d.Start(t.Context(), task)
+		if trainyard.ClassOf(err) != trainyard.ClassUser || !strings.Contains(err.Error(), fmt.Sprintf("resources.docker_args %q: the Docker engine refuses", args)) || strings.Contains(err.Error(), string(task.ID)) {
+			t.Errorf("%s: %v (class %q)", args, err, trainyard.ClassOf(err))
+		}
+	}
+}
+
+// A command that deletes its own record did run, and that is said.
+func TestACommandThatDeletesItsRecord(t *testing.T) {
+	d := open(t, needEngine(t), t.TempDir(), trainyard.Resources{})
+	task := newTestTask(t, "rm -rf /.trainyard/task/*")
+	d.step = func(step string) { // nobody looks before the record is gone
+		if step == "started" {
+			until(t, "the command deletes its record", func() bool {
+				_, err := os.Stat(filepath.Join(d.env.Dir, tasksDir, task.ID.Dir(), boxDir, scriptFile))
+				return errors.Is(err, fs.ErrNotExist)
+			})
+		}
+	}
+	err := d.Start(t.Context(), task)
+	if trainyard.ClassOf(err) != trainyard.ClassUser || !strings.Contains(err.Error(), "deleted /.trainyard/task") {
+		t.Errorf("%v (class %q)", err, trainyard.ClassOf(err))
 	}
 }

@@ -39,6 +39,7 @@ type plan struct {
 	config container.Config
 	host   container.HostConfig
 	gpus   int
+	args   string // resources.docker_args
 	image  string // its ID, or a name; "" where a job says what lies where in the container
 }
 
@@ -52,7 +53,7 @@ func (d *Driver) plan(ctx context.Context, e *task, t trainyard.Task) (*plan, er
 	if err != nil {
 		return nil, err
 	}
-	p := &plan{rec: record{ID: t.ID, Image: in.Name}, gpus: t.Resources.GPUs}
+	p := &plan{rec: record{ID: t.ID, Image: in.Name}, gpus: t.Resources.GPUs, args: t.DockerArgs}
 	env := d.taskEnv(info, t)
 	net := container.NetworkMode(d.cfg.network())
 	if t.Serve != nil {
@@ -267,6 +268,8 @@ func (p *plan) explain(err error) error {
 		return trainyard.NotFound("image %q is not on this node any more, or never was; run the job again, or put it there with \"docker pull\"", p.rec.Image)
 	case strings.Contains(text, "/bin/sh") && (strings.Contains(text, "no such file") || strings.Contains(text, "executable file not found")):
 		return fault(trainyard.ClassEnvironment, "image %q has no /bin/sh, which runs the command; use an image with a shell", p.rec.Image)
+	case p.args != "" && (errdefs.IsInvalidArgument(err) || strings.Contains(text, `error mounting "tmpfs"`)): // nothing else that we ask for can be wrong
+		return fault(trainyard.ClassUser, "resources.docker_args %q: the Docker engine refuses the container: %s", p.args, strings.TrimPrefix(text, "Error response from daemon: "))
 	case noDriver(err):
 		return fault(trainyard.ClassEnvironment, "the Docker engine cannot give GPUs to containers (%v); install the NVIDIA container toolkit on the node", err)
 	}

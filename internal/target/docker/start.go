@@ -242,6 +242,10 @@ func (d *Driver) neverBegan(ctx context.Context, t *task) (over bool, err error)
 		d.markBegun(t, at)
 		return true, nil
 	}
+	if _, err := os.Lstat(d.box(t, scriptFile)); errors.Is(err, fs.ErrNotExist) { // it began, and took away what says so
+		return false, fault(trainyard.ClassUser, "the command deleted %s, where how it ends is written down: it ran, with exit code %d, and its log is lost; "+
+			"leave that folder out of what it deletes", inBox, s.ExitCode)
+	}
 	words := strings.Join(strings.Fields(s.Error+" "+d.output(ctx, d.container(t))), " ")
 	return false, fault(trainyard.ClassEnvironment, "image %q cannot run a command here: its container ended with exit code %d before that (%s); "+
 		"the image must be for this kind of processor and have /bin/sh", t.rec.Image, s.ExitCode, words)
