@@ -33,7 +33,7 @@ func (a *app) computeNodes() *cobra.Command {
 }
 
 func (a *app) nodeTable(items []any) *table {
-	t := &table{heads: []string{"Node", "State", "Since", "Jobs", "Size", "Address", "Why", "Notes"}, spare: []int{7, 5, 4, 6}, tint: func(col int, cell string) string {
+	t := &table{heads: []string{"Node", "State", "Since", "Jobs", "Size", "Address", "Engines", "Why", "Notes"}, spare: []int{8, 5, 4, 6, 7}, tint: func(col int, cell string) string {
 		if col == 1 {
 			return stateColor(cell)
 		}
@@ -47,7 +47,7 @@ func (a *app) nodeTable(items []any) *table {
 			names[i] = plain(j)
 		}
 		t.add(text(e, "node_id"), cmp.Or(text(e, "state"), text(e, "node_state")), ago(a.now(), parseTime(asMap(e["reason"])["since"])),
-			strings.Join(names, ", "), text(e, "vm_size"), text(e, "private_ip_address"), text(e, "reason", "message"),
+			strings.Join(names, ", "), text(e, "vm_size"), text(e, "private_ip_address"), strings.Join(texts(e["engines"]), ", "), text(e, "reason", "message"),
 			strings.ReplaceAll(linesOf(e["notes"]), "\n", "; "))
 	}
 	return t

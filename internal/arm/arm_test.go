@@ -243,7 +243,7 @@ func TestAClusterAndItsNodes(t *testing.T) {
 	d.do("PUT", ws+"/computes/cpu-cluster", put.text).want(200) // what was read may be sent back
 	scope := trainyard.DefaultScope()
 	d.ctl.SetNodes(scope, "cpu-cluster",
-		trainyard.NodeStatus{Node: &trainyard.Node{ID: "n1", State: trainyard.NodeRunning, Address: "10.0.0.1", Size: "Standard_DS3_v2", Created: d.now, Joined: d.now, Seen: d.now}, Jobs: []string{"train-1"}},
+		trainyard.NodeStatus{Node: &trainyard.Node{ID: "n1", State: trainyard.NodeRunning, Address: "10.0.0.1", Size: "Standard_DS3_v2", Created: d.now, Joined: d.now, Seen: d.now, Engines: []string{"docker"}}, Jobs: []string{"train-1"}},
 		trainyard.NodeStatus{Node: &trainyard.Node{ID: "n2", State: trainyard.NodeCreating, Created: d.now, Reason: trainyard.Reason{Code: "Starting", Message: "a machine is being made"}}})
 	d.do("GET", ws+"/computes/cpu-cluster", "").want(200).
 		is("Resizing", "properties", "properties", "allocationState").

@@ -313,6 +313,7 @@ type nodeBody struct {
 	Joined   any              `json:"joinedAt,omitempty"`
 	Seen     any              `json:"lastSeenAt,omitempty"`
 	IdleFrom any              `json:"idleSince,omitempty"`
+	Engines  []string         `json:"engines"` // of containers: docker; none before its agent has joined
 	Notes    []string         `json:"notes"`
 }
 
@@ -326,7 +327,8 @@ func (d *door) listNodes(c *call, _ trainyard.Kind) (reply, error) {
 	for _, s := range list {
 		n := s.Node
 		b := nodeBody{ID: string(n.ID), Private: n.Address, Azure: string(n.State), State: string(n.State), Jobs: listOf(s.Jobs), Reason: n.Reason,
-			Size: n.Size, Created: stamp(n.Created), Joined: stamp(n.Joined), Seen: stamp(n.Seen), IdleFrom: stamp(n.IdleFrom), Notes: listOf(n.Notes)}
+			Size: n.Size, Created: stamp(n.Created), Joined: stamp(n.Joined), Seen: stamp(n.Seen), IdleFrom: stamp(n.IdleFrom), Engines: listOf(n.Engines),
+			Notes: listOf(n.Notes)}
 		if n.State == trainyard.NodeCreating {
 			b.Azure = string(trainyard.NodePreparing)
 		}
