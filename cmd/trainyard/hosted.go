@@ -117,7 +117,7 @@ func hostEngine(ctx context.Context, cfg *serverConfig, will *control.Control, h
 		return err
 	}
 	url, trust := reachable(cfg.addr, h.Settings), ""
-	env := target.Env{Dir: filepath.Join(n.Dir, "tasks"), Group: n.Group, Log: n.Log, Program: program, Server: url, Tells: true}
+	env := target.Env{Dir: filepath.Join(n.Dir, "tasks"), Group: n.Group, Log: n.Log, Program: program, Server: url, Hide: n.Hide, Tells: true}
 	if strings.HasPrefix(url, "https:") {
 		trust = string(ca)
 		env.CA = filepath.Join(cfg.Dir, "tls", "ca.pem")

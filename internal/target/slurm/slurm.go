@@ -115,7 +115,7 @@ func (d *Driver) settle(ctx context.Context, dir string) error {
 	}
 	d.suffix, d.base = "@"+id, dir
 	if d.settings.Folder != "" {
-		d.base = filepath.Join(d.settings.Folder, "trainyard-"+id)
+		d.base = slurm.Beside(d.settings.Folder, id)
 	}
 	if err := slurm.CheckFolder(d.base); err != nil {
 		return err
