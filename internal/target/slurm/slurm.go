@@ -49,6 +49,7 @@ var (
 	_ target.Config  = (*Config)(nil)
 	_ target.Driver  = (*Driver)(nil)
 	_ target.Watcher = (*Driver)(nil)
+	_ target.Leaver  = (*Driver)(nil)
 	_ target.Closer  = (*Driver)(nil)
 )
 
