@@ -237,18 +237,22 @@ func (f Options) task() (t trainyard.Task, first bool, err error) {
 	return t, first, nil
 }
 
-const tempPrefix = "trainyard-task-"
-
 // taskDir is the folder for the task's files, and what takes a temporary one away.
 func taskDir(dir string) (string, func(), error) {
 	if dir != "" {
 		return dir, func() {}, os.MkdirAll(dir, 0o700)
 	}
-	dir, err := os.MkdirTemp("", tempPrefix)
-	if err != nil {
-		return "", nil, fmt.Errorf("make a folder for the task: %w", err)
+	sweepTemp(os.TempDir())
+	for {
+		dir, err := os.MkdirTemp("", tempPrefix)
+		if err != nil {
+			return "", nil, fmt.Errorf("make a folder for the task: %w", err)
+		}
+		release, ours := holdDir(dir)
+		if ours {
+			return dir, func() { _ = os.RemoveAll(dir); release() }, nil
+		}
 	}
-	return dir, func() { _ = os.RemoveAll(dir) }, nil
 }
 
 // leaveEnd writes how the task ended, short enough for whoever reads it.
