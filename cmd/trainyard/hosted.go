@@ -87,7 +87,10 @@ func hostOne(ctx context.Context, cfg *serverConfig, will *control.Control, n co
 			continue
 		}
 		if err == nil || will.IsLeaving(ctx, n.Node) {
-			return will.HostedGone(ctx, n.Node)
+			if err := will.HostedGone(ctx, n.Node); err != nil {
+				return err
+			}
+			return leaveNothing(node)
 		}
 		cfg.Log.Warn("host a node", "node", n.Node, "err", err)
 		if err := will.HostedFailed(ctx, n.Node, err.Error()); err != nil {
@@ -97,6 +100,16 @@ func hostOne(ctx context.Context, cfg *serverConfig, will *control.Control, n co
 		case <-ctx.Done():
 		case <-again:
 		case <-time.After(hostAgain):
+		}
+	}
+	return nil
+}
+
+// leaveNothing takes away what the server kept of a hosted node that is gone, after whoever worked in it has let go.
+func leaveNothing(n nodeConfig) error {
+	for _, dir := range []string{n.Dir, filepath.Join(n.Cache, "work", string(n.ID))} {
+		if err := target.RemoveAll(dir); err != nil {
+			return fmt.Errorf("take away the folder of a node that is gone: %w", err)
 		}
 	}
 	return nil
@@ -117,7 +130,7 @@ func hostEngine(ctx context.Context, cfg *serverConfig, will *control.Control, h
 		return err
 	}
 	url, trust := reachable(cfg.addr, h.Settings), ""
-	env := target.Env{Dir: filepath.Join(n.Dir, "tasks"), Group: n.Group, Log: n.Log, Program: program, Server: url, Tells: true}
+	env := target.Env{Dir: filepath.Join(n.Dir, "tasks"), Group: n.Group, Log: n.Log, Program: program, Server: url, Hide: n.Hide, Tells: true}
 	if strings.HasPrefix(url, "https:") {
 		trust = string(ca)
 		env.CA = filepath.Join(cfg.Dir, "tls", "ca.pem")

@@ -18,7 +18,8 @@ type One struct {
 	Driver target.Driver
 	Stage  Stager
 	Dir    string
-	Server string // URL at which the task reaches the server; "": the one in Task
+	Server string   // URL at which the task reaches the server; "": the one in Task
+	Hide   []string // paths that the task may not reach
 
 	// Out gets what the task's first process prints, if it is not nil.
 	Out io.Writer
@@ -31,7 +32,7 @@ type One struct {
 // Run returns when that is done. It is the agent with a server that wants just this task.
 func (o One) Run(ctx context.Context) (trainyard.TaskEnd, error) {
 	link := &oneLink{One: o, changed: make(chan struct{})}
-	a := New(Config{Node: o.Task.Node, Link: link, Driver: o.Driver, Stage: o.Stage, Dir: o.Dir, Server: o.Server,
+	a := New(Config{Node: o.Task.Node, Link: link, Driver: o.Driver, Stage: o.Stage, Dir: o.Dir, Server: o.Server, Hide: o.Hide,
 		Alone: true, Log: o.Log})
 	stop := context.AfterFunc(ctx, func() {
 		link.change(func() { link.Task.Stop = trainyard.ClassCanceled })

@@ -25,6 +25,9 @@ func Identity(dir string) (string, error) {
 	return id, WriteFile(path, []byte(id+"\n"), 0o600)
 }
 
+// Beside is our folder in one that nodes see, where others' may lie beside it: the one of an identity, or with "*" the pattern of all.
+func Beside(folder, id string) string { return filepath.Join(folder, "trainyard-"+id) }
+
 // Random is n random bytes in hexadecimal.
 func Random(n int) string {
 	b := make([]byte, n)

@@ -160,8 +160,9 @@ type Env struct {
 	Log   *slog.Logger
 	Alone bool // it is for one task, and nobody comes back to Dir: no more need be written down than the task itself reads
 
-	Program string // path of the program that SelfStaged kinds start; those for other processors are beside it, as trainyard-linux-ARCH
-	Tells   bool   // places may ask the server what they are to run: Teller
-	Server  string // URL at which what Program runs reaches the server
-	CA      string // file with the certificate authority of that URL; empty for plain HTTP
+	Program string   // path of the program that SelfStaged kinds start; those for other processors are beside it, as trainyard-linux-ARCH
+	Tells   bool     // places may ask the server what they are to run: Teller
+	Server  string   // URL at which what Program runs reaches the server
+	CA      string   // file with the certificate authority of that URL; empty for plain HTTP
+	Hide    []string // paths of this computer that no task may reach, where an engine runs tasks that see its files
 }

@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -37,6 +38,7 @@ type Options struct {
 	File, Result, Hosts, Dir, Cache, Model string
 	Rank                                   int
 	Fresh, PodLog                          bool
+	Hide                                   []string // paths that the command may not reach, or shell patterns of such
 
 	many func() // see oneProcessor
 }
@@ -51,6 +53,10 @@ func (f *Options) Flags(set *flag.FlagSet) {
 	set.StringVar(&f.Cache, "cache", "", "folder for code, data and environments, kept for later tasks (default: in the user's cache folder)")
 	set.BoolVar(&f.PodLog, "pod-log", false, "print the log so that Kubernetes keeps all of it")
 	set.BoolVar(&f.Fresh, "fresh", false, "begin anew, whatever an earlier run has left in --dir")
+	set.Func("hide", "path, or shell pattern of paths, that the task must not reach (repeatable)", func(path string) error {
+		f.Hide = append(f.Hide, path)
+		return nil
+	})
 	set.StringVar(&f.Model, "model", "", "bring the input \"model\" to this path and end: another container serves it")
 }
 
@@ -131,6 +137,9 @@ func (f Options) run(ctx context.Context, t trainyard.Task, first bool, out io.W
 	if env.Alone {
 		env.Dir = dir
 	}
+	if f.Dir == "" { // another server's job of that name may run on this computer
+		env.Group += "-" + strings.TrimPrefix(filepath.Base(dir), tempPrefix)
+	}
 	driver, err := process.Kind().New().Open(ctx, env)
 	if err != nil {
 		return end, err
@@ -154,7 +163,7 @@ func (f Options) run(ctx context.Context, t trainyard.Task, first bool, out io.W
 		return bringModel(ctx, st, t, f.Model, out)
 	}
 	t.Resources.GPUs = 0 // the engine has chosen them, and the task sees no others
-	one := agent.One{Task: t, Driver: driver, Stage: st, Dir: dir, Server: proxy.URL, Log: log,
+	one := agent.One{Task: t, Driver: driver, Stage: st, Dir: dir, Server: proxy.URL, Hide: there(f.Hide), Log: log,
 		Send: func(ctx context.Context, name string, offset int64, data []byte) (int64, error) {
 			return link.Append(ctx, t.Node, 0, t.ID, name, offset, data)
 		}}
@@ -166,6 +175,23 @@ func (f Options) run(ctx context.Context, t trainyard.Task, first bool, out io.W
 		}
 	}
 	return one.Run(ctx)
+}
+
+// there are those of the paths that this computer has; a pattern stands for all that it matches. What it has not needs no hiding: a server
+// makes its folders before it has any task started, so it is on another computer.
+func there(paths []string) (out []string) {
+	for _, path := range paths {
+		if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+			out = append(out, path)
+			continue
+		}
+		matches, err := filepath.Glob(path)
+		if err != nil {
+			continue // it is a path that looks like a pattern
+		}
+		out = append(out, matches...)
+	}
+	return out
 }
 
 // graceVariable names a file in which an engine says, in milliseconds, how long the task still has once it is to end, when that is less than
@@ -216,11 +242,17 @@ func taskDir(dir string) (string, func(), error) {
 	if dir != "" {
 		return dir, func() {}, os.MkdirAll(dir, 0o700)
 	}
-	dir, err := os.MkdirTemp("", "trainyard-task-")
-	if err != nil {
-		return "", nil, fmt.Errorf("make a folder for the task: %w", err)
+	sweepTemp(os.TempDir())
+	for {
+		dir, err := os.MkdirTemp("", tempPrefix)
+		if err != nil {
+			return "", nil, fmt.Errorf("make a folder for the task: %w", err)
+		}
+		release, ours := holdDir(dir)
+		if ours {
+			return dir, func() { _ = os.RemoveAll(dir); release() }, nil
+		}
 	}
-	return dir, func() { _ = os.RemoveAll(dir) }, nil
 }
 
 // leaveEnd writes how the task ended, short enough for whoever reads it.

@@ -199,7 +199,7 @@ func TestTheFilesOfAJobAreInNobodysWay(t *testing.T) {
 	if err := d.start().Wait(); err != nil {
 		t.Errorf("%v: %s", err, d.said())
 	}
-	left, _ := filepath.Glob(d.path("trainyard-task-*"))
+	left, _ := filepath.Glob(d.path(tempPrefix + "*"))
 	if end := d.end(); end.Result.Class != trainyard.ClassOK || d.ran() != 1 || len(left) > 0 {
 		t.Errorf("it left %+v and %q; the command got to its end %d times", end.Result, left, d.ran())
 	}
@@ -267,5 +267,50 @@ func TestOneProcessorUntilThereAreFilesToBring(t *testing.T) {
 		if got := strings.Join(slices.Compact(seen), ", "); got != set.want {
 			t.Errorf("%s: the server was asked for %s (code %d, %v)", name, got, code, err)
 		}
+	}
+}
+
+func TestWhatAKilledProgramLeavesGoesAtTheNextStartAndNothingElse(t *testing.T) {
+	d := newDesk(t, "echo x >>$DESK/ran; until [ -e $DESK/go ]; do sleep 0.01; done")
+	folders := func() []string { out, _ := filepath.Glob(d.path(tempPrefix + "*")); return out }
+	old := func(dirs ...string) {
+		for _, dir := range dirs {
+			if err := os.Chtimes(dir, time.Unix(1, 0), time.Unix(1, 0)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	killed := d.start("--result", d.path("a"))
+	d.wait("the first start", func() bool { return d.ran() == 1 })
+	left := folders()
+	_ = killed.Process.Kill()
+	_ = killed.Wait()
+	lives := d.start("--result", "/dev/null") // another task, as far as the mark goes
+	d.wait("the second start", func() bool { return d.ran() == 2 })
+	all := folders()
+	users := d.path("users")
+	if err := os.MkdirAll(filepath.Join(users, "file"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(users, d.path(tempPrefix+"link")); err != nil {
+		t.Fatal(err)
+	}
+	old(append(all, users)...)
+	sweepTemp(d.dir)
+	now := folders()
+	if len(now) != 2 { // the link, and the one that lives
+		t.Errorf("it is now %q", now)
+	}
+	if err := os.WriteFile(d.path("go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if len(left) != 1 || len(all) != 2 || slices.Contains(now, left[0]) {
+		t.Errorf("first there was %q, then %q, and it is now %q", left, all, now)
+	}
+	if _, err := os.Stat(filepath.Join(users, "file")); err != nil {
+		t.Errorf("what a link leads to: %v", err)
+	}
+	if err := lives.Wait(); err != nil || !slices.Contains(now, d.path(tempPrefix+"link")) {
+		t.Errorf("the one that lives ended with %v: %s", err, d.said())
 	}
 }

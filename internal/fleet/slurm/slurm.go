@@ -112,7 +112,7 @@ func (d *Driver) place(dir string) error {
 	}
 	d.suffix, d.base = "@"+id, dir
 	if d.config.Folder != "" {
-		d.base = filepath.Join(d.config.Folder, "trainyard-"+id)
+		d.base = slurm.Beside(d.config.Folder, id)
 	}
 	return slurm.CheckFolder(d.base)
 }

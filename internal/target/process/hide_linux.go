@@ -45,6 +45,8 @@ func (f *fence) mayMount() bool {
 	return f.mounts
 }
 
+const notHidden = "the server's files are not hidden from tasks: " // and why
+
 // wantABI is the first version of Landlock that lets a task move files between folders.
 const wantABI = 2
 
@@ -76,8 +78,13 @@ func (f *fence) run(hide, keep []string, fork func() error) error {
 
 // price says what else changes for a task with hidden paths, and what is not held; "" for nothing.
 func (f *fence) price(hide []string) string {
-	hide = resolveAll(hide)
-	if len(hide) == 0 || f.missing() != "" || f.covers(hide) {
+	if len(hide) == 0 {
+		return ""
+	}
+	if why := f.missing(); why != "" {
+		return notHidden + why
+	}
+	if hide = resolveAll(hide); f.covers(hide) {
 		return ""
 	}
 	var said []string

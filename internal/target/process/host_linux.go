@@ -37,7 +37,7 @@ func newHost(cgroupRoot string, env target.Env) *host {
 func (h *host) notes() []string {
 	notes := h.groups.notes()
 	if why := h.fence.missing(); why != "" {
-		notes = append(notes, "the server's files are not hidden from tasks: "+why)
+		notes = append(notes, notHidden+why)
 	}
 	return notes
 }

@@ -165,6 +165,17 @@ func (eof) Read([]byte) (int, error) { return 0, io.EOF }
 // Changed gets a value when a task's script begins and when its program has left word of its end.
 func (d *Driver) Changed() <-chan struct{} { return d.changed }
 
+// Leave takes away what the nodes had of us in a shared folder: tasks' folders and the program. What lies in Env.Dir is its owner's.
+func (d *Driver) Leave(context.Context) error {
+	if d.settings.Folder == "" {
+		return nil
+	}
+	if err := d.client.Remove(d.base); err != nil {
+		return fmt.Errorf("take away %s, which may be deleted by hand: %w", d.base, err)
+	}
+	return nil
+}
+
 // Close lets go of the folder and forgets the tasks, which go on. It waits until nothing of the driver runs any more.
 func (d *Driver) Close() error {
 	d.mu.Lock()

@@ -34,6 +34,10 @@ func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "task" {
 		os.Exit(runTask(os.Args[2:]))
 	}
+	if len(os.Args) > 2 && os.Args[1] == unlockedWord {
+		fmt.Println(unlocked(os.Args[2:]))
+		os.Exit(1)
+	}
 	if dir := os.Getenv(agentEnv); dir != "" {
 		fmt.Println(dyingAgent(dir, os.Getenv(agentEnv+"_STEP")))
 		os.Exit(1)

@@ -49,6 +49,7 @@ var (
 	_ target.Config  = (*Config)(nil)
 	_ target.Driver  = (*Driver)(nil)
 	_ target.Watcher = (*Driver)(nil)
+	_ target.Leaver  = (*Driver)(nil)
 	_ target.Closer  = (*Driver)(nil)
 )
 
@@ -115,7 +116,7 @@ func (d *Driver) settle(ctx context.Context, dir string) error {
 	}
 	d.suffix, d.base = "@"+id, dir
 	if d.settings.Folder != "" {
-		d.base = filepath.Join(d.settings.Folder, "trainyard-"+id)
+		d.base = slurm.Beside(d.settings.Folder, id)
 	}
 	if err := slurm.CheckFolder(d.base); err != nil {
 		return err

@@ -277,13 +277,13 @@ func (d *Driver) script(t *task) string {
 	fmt.Fprintf(&b, "task=%s claim=%s.%s me=$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0} have=\n", file, sign, beginSign)
 	b.WriteString("set -C\n" + `if [ ! -e "$task" ] || ! { echo "$me" >"$claim"; } 2>/dev/null && ! { read -r have <"$claim" && [ "$have" = "$me" ]; } 2>/dev/null; then` + "\n" +
 		`	echo "job $SLURM_JOB_ID leaves: job ${have:-none} has run the task, or it is gone" >&2; exit 0` + "\nfi\nset +C\n")
-	given := strings.Join(task.Hosts, ",")
+	given, hide := strings.Join(task.Hosts, ","), d.hidden()
 	if t.rec.ranks() == 1 {
 		place := ""
 		if t.rec.Nodes > 1 {
 			place = fmt.Sprintf(" --rank %d --hosts %s", t.rec.Lo, slurm.Quote(given))
 		}
-		fmt.Fprintf(&b, "exec %s task --file %s --result %s.0%s </dev/null >>%s\n", slurm.Quote(d.program), file, sign, place, log)
+		fmt.Fprintf(&b, "exec %s task --file %s --result %s.0%s%s </dev/null >>%s\n", slurm.Quote(d.program), file, sign, place, hide, log)
 		return b.String()
 	}
 	if t.rec.ranks() == t.rec.Nodes || given == "" { // Slurm has just chosen them; their addresses, or their names
@@ -296,8 +296,22 @@ func (d *Driver) script(t *task) string {
 	if n := cpus(task); n > 0 {
 		fmt.Fprintf(&b, " --cpus-per-task=%d", n) // srun does not take it from sbatch
 	}
-	b.WriteString(` bash -c 'exec "$0" task --file "$1" --result "$2.$SLURM_PROCID" --rank $(($3 + SLURM_PROCID)) --hosts "$4" ` +
+	b.WriteString(` bash -c 'exec "$0" task --file "$1" --result "$2.$SLURM_PROCID" --rank $(($3 + SLURM_PROCID)) --hosts "$4" "${@:6}" ` +
 		`</dev/null >>"$5.$SLURM_PROCID"' `)
-	fmt.Fprintf(&b, "%s %s %s %d \"$hosts\" %s\n", slurm.Quote(d.program), file, sign, t.rec.Lo, log)
+	fmt.Fprintf(&b, "%s %s %s %d \"$hosts\" %s%s\n", slurm.Quote(d.program), file, sign, t.rec.Lo, log, hide)
+	return b.String()
+}
+
+// hidden are the program's flags for what the user's command must not reach: the server's own, and all tasks' folders with their tokens, ends
+// and the program itself. Where a folder is shared those of other computes and servers lie beside ours.
+func (d *Driver) hidden() string {
+	hide := d.base
+	if d.settings.Folder != "" {
+		hide = slurm.Beside(d.settings.Folder, "*")
+	}
+	var b strings.Builder
+	for _, path := range append([]string{hide}, d.env.Hide...) {
+		b.WriteString(" --hide " + slurm.Quote(path))
+	}
 	return b.String()
 }

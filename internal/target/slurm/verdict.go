@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/trainyard/trainyard"
@@ -154,6 +155,7 @@ func (f *facts) asked() bool { return f.stop != nil && !f.stop.Sibling }
 func (f *facts) told() *ending {
 	e := &ending{Started: f.running, Result: trainyard.Result{Class: trainyard.ClassOK}}
 	var bad *trainyard.TaskEnd
+	var warnings []string
 	for rank := range f.ranks() {
 		end, ok := f.ends[rank]
 		if !ok {
@@ -171,7 +173,7 @@ func (f *facts) told() *ending {
 			e.Ended = end.Ended
 		}
 		for _, w := range end.Warnings {
-			e.Note = join(e.Note, w)
+			warnings = trainyard.Warn(warnings, w)
 		}
 		if r.Class != trainyard.ClassOK {
 			if f.ranks() > 1 && r.Message != "" {
@@ -182,6 +184,7 @@ func (f *facts) told() *ending {
 			}
 		}
 	}
+	e.Note = strings.Join(warnings, "; ")
 	if e.Ended.IsZero() {
 		e.Ended = time.Now()
 	}

@@ -312,3 +312,31 @@ func listens(s slurm.Settings) bool {
 	}
 	return err == nil
 }
+
+func TestNothingStaysInTheSharedFolderWhenTheNodeIsLetGo(t *testing.T) {
+	t.Parallel()
+	lab(t)
+	for _, way := range waysIn {
+		t.Run(way, func(t *testing.T) {
+			s := labBy(t, way)
+			s.Folder = t.TempDir()
+			file := filepath.Join(s.Folder, "of-the-user")
+			if err := os.WriteFile(file, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			d := open(t, s, t.TempDir())
+			if entries, _ := os.ReadDir(s.Folder); len(entries) != 2 {
+				t.Fatalf("before there is %v", entries)
+			}
+			if err := d.Leave(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if entries, _ := os.ReadDir(s.Folder); len(entries) != 1 || entries[0].Name() != "of-the-user" {
+				t.Errorf("there stays %v", entries)
+			}
+			if err := d.Leave(t.Context()); err != nil {
+				t.Errorf("the second time: %v", err)
+			}
+		})
+	}
+}
