@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -131,15 +132,64 @@ type nodeConfig struct {
 	Log        *slog.Logger
 }
 
-// hostNode runs a node's agent until ctx is done; its tasks go on.
+// hostNode runs a node's agent until ctx is done; its tasks go on. When a container engine comes that was not there at first, the agent
+// begins anew with it, as it does after a crash: it takes up its tasks again and tells the server what it has.
 func hostNode(ctx context.Context, n nodeConfig) error {
 	env := target.Env{Dir: filepath.Join(n.Dir, "tasks"), Limit: n.Limit, Group: n.Group, GPUs: &gpu.Reader{}, Log: n.Log}
-	driver, engines, err := openDrivers(ctx, env)
-	if err != nil {
-		return err
+	for {
+		driver, engines, missing, err := openDrivers(ctx, env)
+		if err != nil {
+			return err
+		}
+		n.Engines = engines
+		life, end := context.WithCancel(ctx)
+		came := make(chan string, 1)
+		var looking sync.WaitGroup
+		looking.Go(func() {
+			if name := awaitEngine(life, missing, env); name != "" {
+				came <- name
+				end()
+			}
+		})
+		err = runNode(life, n, driver)
+		end()
+		looking.Wait()
+		if len(came) == 0 || ctx.Err() != nil {
+			return err
+		}
+		n.Log.Info("a container engine is there now; the agent begins anew with it", "engine", <-came)
 	}
-	n.Engines = engines
-	return runNode(ctx, n, driver)
+}
+
+// engineLook is how often a machine is asked for an engine that it did not have.
+const engineLook = 10 * time.Second
+
+// awaitEngine waits until one of the kinds is there, and returns its name; "" when ctx is done.
+func awaitEngine(ctx context.Context, missing []target.Kind, env target.Env) string {
+	if len(missing) == 0 {
+		return ""
+	}
+	tick := time.NewTicker(engineLook)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ""
+		case <-tick.C:
+		}
+		for _, kind := range missing {
+			e := env
+			e.Dir += "-" + kind.Name
+			d, err := openDriver(ctx, kind, settingsOf(kind), e)
+			if err != nil {
+				continue
+			}
+			if c, ok := d.(io.Closer); ok {
+				_ = c.Close() // the agent opens it again
+			}
+			return kind.Name
+		}
+	}
 }
 
 // runNode runs a node's agent with its driver, which it closes.
@@ -179,8 +229,8 @@ func runNode(ctx context.Context, n nodeConfig, driver target.Driver) error {
 const leavePatience = 20 * time.Second
 
 // openDrivers opens what runs tasks on a machine: processes, and the container engines that the machine has. containersVar
-// leaves those alone; their settings are in variables, too.
-func openDrivers(ctx context.Context, env target.Env) (d target.Driver, engines []string, err error) {
+// leaves those alone; their settings are in variables, too. missing are kinds of engines that the machine does not have, or not yet.
+func openDrivers(ctx context.Context, env target.Env) (d target.Driver, engines []string, missing []target.Kind, err error) {
 	all := &target.Several{}
 	off := strings.EqualFold(os.Getenv(containersVar), "off")
 	for i, kind := range targets() {
@@ -203,14 +253,17 @@ func openDrivers(ctx context.Context, env target.Env) (d target.Driver, engines 
 		case err == nil:
 			all.Others, engines = append(all.Others, d), append(engines, kind.Name)
 		case i > 0 && trainyard.CodeOf(err) == trainyard.CodeUnsupported: // the machine has no such engine
+			if !off {
+				missing = append(missing, kind)
+			}
 		default:
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
 	}
 	if len(all.Others) == 0 {
-		return all.First, nil, nil
+		return all.First, nil, missing, nil
 	}
-	return all, engines, nil
+	return all, engines, missing, nil
 }
 
 // oldTasks is a driver that gets no new tasks: it does not show that it could bring their environments.

@@ -183,6 +183,22 @@ func unplugDocker(t *testing.T) {
 	l.says("live-restore", "the Docker engine does not answer")
 	dockerd("start", "DOCKERD_ARGS=--live-restore")
 	l.once("live-restore", "the Docker engine does not answer")
+	lateDocker(t, host, image, dockerd)
+}
+
+// lateDocker starts dockerd when the server's node is at work already: the node hears of it, and what runs there does not.
+func lateDocker(t *testing.T, host string, image []string, dockerd func(verb string, vars ...string)) {
+	t.Helper()
+	dockerd("stop")
+	l := newLabWith(t, "locations: [{name: local}]\n", "DOCKER_HOST="+host)
+	l.talks(&place{lab: l, compute: "local"}, "before-it", "environment_variables.PACE=0.2")
+	dockerd("start")
+	l.wait("the node says that it has an engine", func() bool {
+		return l.cli("compute", "list-nodes", "-n", "local", "--query", "[].engines[]", "-o", "tsv") == "docker"
+	})
+	l.run(&place{lab: l, compute: "local", sets: image}, "hello", "local", "contained", "command=test -e /.dockerenv && test -e /.trainyard")
+	l.until("contained", trainyard.JobCompleted)
+	l.once("before-it", "")
 }
 
 // unplugSlurm kills slurmctld, then the slurmd of a job's node, then such a node whole.
