@@ -23,6 +23,7 @@ var attachFlags = map[string]struct{ field, help string }{
 	"admin-password":       {"ssh_settings.admin_password", "virtualmachine: password of that user"},
 	"ssh-private-key-file": {"ssh_settings.ssh_private_key_file", "virtualmachine: `FILE` with that user's private key"},
 	"ssh-port":             {"ssh_settings.ssh_port", "virtualmachine: port of SSH (default 22)"},
+	"host-key":             {"ssh_settings.host_key", "virtualmachine: the one host key to believe from now on: its `FINGERPRINT` (SHA256:...) or its public half; also to pin a new one (default: the pinned one, or at first the one it shows)"},
 	"namespace":            {"namespace", "kubernetes: namespace that jobs run in"},
 	"kubeconfig":           {"kubeconfig", "kubernetes: `FILE` by which kubectl reaches the cluster"},
 	"context":              {"context", "kubernetes: context of the kubeconfig"},

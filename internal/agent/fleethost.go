@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -58,6 +59,8 @@ type FleetHost struct {
 // trouble is a machine that could not be started, or whose agent keeps ending.
 type trouble struct {
 	starts int       // in a row
+	begun  int       // of them those that worked, so that an agent ended
+	failed bool      // the last one did not
 	last   time.Time // of them
 	next   time.Time // not again before then
 	why    string    // for people; "" while it may be a single accident
@@ -127,9 +130,23 @@ func (h *FleetHost) listen(ctx context.Context) {
 		}
 		after = w.Rev
 		h.mu.Lock()
+		h.mended(&w)
 		h.wanted = &w
 		h.mu.Unlock()
 		nudge(h.news)
+	}
+}
+
+// mended has machines tried at once whose settings have changed: what was in their way may be gone. The caller holds mu.
+func (h *FleetHost) mended(w *trainyard.FleetWanted) {
+	if h.wanted == nil {
+		return
+	}
+	for _, was := range h.wanted.Machines {
+		i := slices.IndexFunc(w.Machines, func(s trainyard.MachineSpec) bool { return s.ID == was.ID })
+		if i >= 0 && !bytes.Equal(w.Machines[i].Settings, was.Settings) {
+			delete(h.trouble, was.ID)
+		}
 	}
 }
 
@@ -235,8 +252,8 @@ func (h *FleetHost) missing(have []trainyard.Machine, want []trainyard.MachineSp
 			t = &trouble{}
 			h.trouble[s.ID] = t
 		}
-		if known && t.starts > 1 {
-			t.why = strings.TrimSuffix(fmt.Sprintf("its agent has ended %d times in a row: %s", t.starts, m.Note), ": ")
+		if known && t.begun > 1 && !t.failed {
+			t.why = strings.TrimSuffix(fmt.Sprintf("its agent has ended %d times in a row: %s", t.begun, m.Note), ": ")
 		}
 		switch wait := t.next.Sub(now); {
 		case h.ending[s.ID]: // when that is done there is news
@@ -255,10 +272,9 @@ func (h *FleetHost) missing(have []trainyard.Machine, want []trainyard.MachineSp
 
 // blame notes which of the machines asked for could not be had, and returns when to try again.
 func (h *FleetHost) blame(asked []trainyard.MachineSpec, err error) (again time.Duration) {
-	if err == nil {
-		return fleetLook
+	if err != nil {
+		h.log.Warn("start machines", "err", err)
 	}
-	h.log.Warn("start machines", "err", err)
 	each, rest := map[trainyard.NodeID]string{}, ""
 	for _, e := range flatten(err) {
 		if m, ok := errors.AsType[*fleet.MachineError](e); ok {
@@ -272,10 +288,11 @@ func (h *FleetHost) blame(asked []trainyard.MachineSpec, err error) (again time.
 	defer h.mu.Unlock()
 	for _, s := range asked {
 		why, failed := each[s.ID]
-		if !failed && (rest == "" || len(each) > 0) {
+		t := h.trouble[s.ID]
+		if t.failed = failed || rest != "" && len(each) == 0; !t.failed {
+			t.begun++
 			continue
 		}
-		t := h.trouble[s.ID]
 		if t.why = why; why == "" {
 			t.why = rest
 		}
@@ -285,8 +302,11 @@ func (h *FleetHost) blame(asked []trainyard.MachineSpec, err error) (again time.
 	return again
 }
 
-// flatten lists what errors.Join has joined.
+// flatten lists what errors.Join has joined; nothing of nil.
 func flatten(err error) []error {
+	if err == nil {
+		return nil
+	}
 	many, ok := err.(interface{ Unwrap() []error })
 	if !ok {
 		return []error{err}

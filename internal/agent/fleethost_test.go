@@ -330,6 +330,27 @@ func TestMachinesThatCannotBeHad(t *testing.T) {
 	})
 }
 
+// A machine that is there and cannot be had, as when nobody is let in any more, has no agent that ended.
+func TestWhyAMachineCannotBeHadIsNotTakenForTheEndOfItsAgent(t *testing.T) {
+	hosted(t, func(t *testing.T, p *park) {
+		p.set("a")
+		<-time.After(2 * time.Minute)
+		p.mu.Lock()
+		p.grow = func(trainyard.NodeID) error { return errors.New("its host key changed") }
+		before := len(p.reports)
+		p.mu.Unlock()
+		p.die("a")
+		<-time.After(5 * time.Minute)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		for _, r := range p.reports[before:] {
+			if why := r.Failed["a"]; why != "its host key changed" {
+				t.Fatalf("told %q", why)
+			}
+		}
+	})
+}
+
 func TestWhatWentIsToldWhenTheServerIsBack(t *testing.T) {
 	hosted(t, func(t *testing.T, p *park) {
 		p.slow = time.Second

@@ -197,7 +197,7 @@ func TestHostKeyChanges(t *testing.T) {
 	if now.State != trainyard.MachineDead || strings.Count(now.Note, "SHA256:") != 2 {
 		t.Errorf("%+v", now)
 	}
-	if n, err := d.Grow(t.Context(), []trainyard.MachineSpec{s}); n != 0 || err == nil || !strings.Contains(err.Error(), "attach it again") {
+	if n, err := d.Grow(t.Context(), []trainyard.MachineSpec{s}); n != 0 || err == nil || !strings.Contains(err.Error(), "attach it again with --host-key SHA256:") {
 		t.Errorf("Grow: %d, %v", n, err)
 	}
 	if gone, err := d.Shrink(t.Context(), []trainyard.NodeID{s.ID}); err == nil || len(gone) != 0 {
