@@ -2,6 +2,8 @@ package main
 
 import (
 	"encoding/json"
+	"os"
+	"os/exec"
 	"strconv"
 	"strings"
 	"testing"
@@ -72,4 +74,66 @@ func TestANewHostKeyIsPinnedByName(t *testing.T) {
 	if left := m.Run(t, "ls -A "+m.HomeDir); left != ".ssh" {
 		t.Errorf("left on the machine: %s", left)
 	}
+}
+
+// A machine that is off is let go of when it is back, and whoever waits is told why; a machine that is forgotten by force leaves what is said.
+func TestDetachingAMachineThatIsAway(t *testing.T) {
+	t.Parallel()
+	l, m, p := machine(t)
+	l.run(p, "hello", p.compute, "before")
+	l.until("before", trainyard.JobCompleted)
+	m.Off()
+	path := l.file("said", "")
+	said, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer said.Close()
+	cmd := exec.Command(l.bin, "compute", "detach", "-n", p.compute, "--yes")
+	cmd.Env, cmd.Stdout, cmd.Stderr = l.env(), said, said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	out := func() string { data, _ := os.ReadFile(path); return string(data) }
+	l.wait("it says so", func() bool { return strings.Contains(out(), "does not leave: it is not known to be gone") })
+	m.On(t)
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+	for _, word := range []string{p.compute + " waits: node " + p.compute + "-", "it is detached when that is over", "--force", p.compute + " is detached"} {
+		if !strings.Contains(out(), word) {
+			t.Errorf("%q does not say %q", out(), word)
+		}
+	}
+	if left := m.Run(t, "ls -A "+m.HomeDir); left != ".ssh" {
+		t.Errorf("left on the machine: %s", left)
+	}
+}
+
+// Of a machine whose agent was never heard of, nothing is waited for by force.
+func TestForgettingAMachineSaysWhatStays(t *testing.T) {
+	t.Parallel()
+	m := sshtest.New(t, sshtest.Options{})
+	l := newLab(t)
+	m.Run(t, "mkdir -p "+m.HomeDir+"/.trainyard && touch "+m.HomeDir+"/.trainyard/bin && chown "+strconv.Itoa(m.UID())+" "+m.HomeDir+"/.trainyard") // no program can come
+	l.cli(attachArgs(l, m, "edge")...)
+	l.wait("it says so", func() bool { return l.why("edge") != "" })
+	m.NewHostKey(t)
+	m.Off()
+	m.On(t)
+	out := l.cli("compute", "detach", "-n", "edge", "--force", "--yes")
+	for _, word := range []string{"edge is detached", "~/.trainyard/edge-", m.Address, "join token"} {
+		if !strings.Contains(out, word) {
+			t.Errorf("%q does not say %q", out, word)
+		}
+	}
+	folder := func() bool { return strings.Contains(m.Run(t, "ls -d "+m.HomeDir+"/.trainyard/*"), "/edge-") }
+	if !folder() {
+		t.Error("nothing stays on the machine")
+	}
+	m.Run(t, "rm -f "+m.HomeDir+"/.trainyard/bin")
+	l.cli(attachArgs(l, m, "new-edge")...)
+	l.run(&place{lab: l, compute: "new-edge"}, "hello", "new-edge", "after")
+	l.until("after", trainyard.JobCompleted)
+	l.wait("the old folder goes", func() bool { return !folder() })
 }

@@ -33,6 +33,8 @@ type park struct {
 	grow    func(id trainyard.NodeID) error // fails a machine
 	growAll error
 	slow    time.Duration // that Shrink takes
+	stuck   error         // why it ends nothing
+	shrinks int           // how often it was asked to
 }
 
 func newPark() *park {
@@ -140,6 +142,9 @@ func (p *park) Shrink(ctx context.Context, ids []trainyard.NodeID) ([]trainyard.
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.shrinks++; p.stuck != nil {
+		return fleet.ShrinkEach(ids, func(trainyard.NodeID) error { return p.stuck })
+	}
 	for _, id := range ids {
 		delete(p.have, id)
 	}
@@ -347,6 +352,42 @@ func TestWhyAMachineCannotBeHadIsNotTakenForTheEndOfItsAgent(t *testing.T) {
 			if why := r.Failed["a"]; why != "its host key changed" {
 				t.Fatalf("told %q", why)
 			}
+		}
+	})
+}
+
+func TestAMachineThatCannotBeEndedSaysWhyAndIsTriedMoreAndMoreSeldom(t *testing.T) {
+	hosted(t, func(t *testing.T, p *park) {
+		p.set("a")
+		synctest.Wait()
+		p.mu.Lock()
+		p.stuck = errors.New("it is switched off")
+		p.mu.Unlock()
+		p.set()
+		synctest.Wait()
+		if f := p.last().Failed; len(f) != 1 || f["a"] != "it is switched off" {
+			t.Errorf("told %v", f)
+		}
+		<-time.After(time.Hour)
+		tries := func() int { p.mu.Lock(); defer p.mu.Unlock(); return p.shrinks }
+		if n := tries(); n < 12 || n > 25 {
+			t.Errorf("%d tries in an hour", n)
+		}
+		before := tries()
+		p.set("b") // what it is reached by may serve a, too
+		synctest.Wait()
+		if n := tries(); n != before+1 {
+			t.Errorf("%d tries when a machine is new, after %d", n, before)
+		}
+		<-time.After(time.Hour)
+		p.mu.Lock()
+		p.stuck = nil
+		p.mu.Unlock()
+		p.die("a") // something is new about it
+		synctest.Wait()
+		equal(t, p.machines(), "b")
+		if f := p.last().Failed; len(f) != 0 || p.told("a") != 1 {
+			t.Errorf("still told %v; gone %d times", f, p.told("a"))
 		}
 	})
 }
