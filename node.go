@@ -302,7 +302,7 @@ type FleetReport struct {
 	Location string            `json:"location"`
 	Machines []Machine         `json:"machines"`          // all of them
 	Stopped  []NodeID          `json:"stopped,omitempty"` // gone for certain, with everything that ran there
-	Failed   map[NodeID]string `json:"failed,omitempty"`  // could not be started, and why
+	Failed   map[NodeID]string `json:"failed,omitempty"`  // could not be started, or ended, and why
 
 	// Away is why nothing can be said of the machines: what would have to be asked for them does not answer. Machines is empty then, which
 	// means nothing.

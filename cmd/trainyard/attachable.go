@@ -57,7 +57,7 @@ func keepHostKey(old, settings json.RawMessage) (json.RawMessage, error) {
 	if err := json.Unmarshal(settings, &now); err != nil {
 		return nil, trainyard.Invalid("its properties cannot be read: %v", err)
 	}
-	if now.HostKey == "" && now.Address == before.Address && now.Port == before.Port {
+	if now.HostKey == "" && now.Endpoint() == before.Endpoint() {
 		now.HostKey = before.HostKey
 	}
 	return json.Marshal(now)
@@ -75,9 +75,7 @@ func probeMachine(ctx context.Context, settings json.RawMessage) (control.Found,
 	if err != nil {
 		return control.Found{}, err
 	}
-	if s.HostKey == "" {
-		s.HostKey = found.HostKey
-	}
+	s.HostKey = found.HostKey // the whole of it, where only a fingerprint was given
 	out, err := json.Marshal(s)
 	notes := append([]string{fmt.Sprintf("its host key is %s; it is believed from now on", found.Fingerprint)}, found.Notes...)
 	return control.Found{Settings: out, Engines: found.Engines, Notes: notes}, err

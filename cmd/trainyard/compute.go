@@ -236,7 +236,7 @@ func (a *app) computeDelete() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := a.waitDeleted(ctx, c, cmd, ans, n); err != nil {
+			if err := a.waitDeleted(ctx, c, cmd, ans, n, "deleted", ""); err != nil {
 				return err
 			}
 			if flagBool(cmd, "no-wait") {
@@ -250,8 +250,9 @@ func (a *app) computeDelete() *cobra.Command {
 	return addWaitFlags(addYes(cmd))
 }
 
-// waitDeleted waits until a compute's nodes are gone and says what keeps them, if the compute knows it.
-func (a *app) waitDeleted(ctx context.Context, c *client.Client, cmd *cobra.Command, ans *client.Answer, n string) error {
+// waitDeleted waits until a compute's nodes are gone and says what keeps them, if the compute knows it. done is "deleted" or "detached", and
+// besides what else can be done.
+func (a *app) waitDeleted(ctx context.Context, c *client.Client, cmd *cobra.Command, ans *client.Answer, n, done, besides string) error {
 	if flagBool(cmd, "no-wait") {
 		return nil
 	}
@@ -263,11 +264,11 @@ func (a *app) waitDeleted(ctx context.Context, c *client.Client, cmd *cobra.Comm
 		if now.Sub(looked) >= pause {
 			looked = now
 			if was := why; a.kept(ctx, c, n, &why) && why != was {
-				a.note("%s waits: %s; it is deleted when that is over, whether this command waits for it or not", n, why)
+				a.note("%s waits: %s; it is %s when that is over, whether this command waits for it or not%s", n, why, done, besides)
 			}
 		}
 		if now.Sub(start).Milliseconds() > 300 {
-			a.status("deleting %s: its nodes are leaving … %s", n, long(now.Sub(start)))
+			a.status("%sing %s: its nodes are leaving … %s", strings.TrimSuffix(strings.TrimSuffix(done, "d"), "e"), n, long(now.Sub(start)))
 		}
 	})
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"io"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -23,6 +24,7 @@ var attachFlags = map[string]struct{ field, help string }{
 	"admin-password":       {"ssh_settings.admin_password", "virtualmachine: password of that user"},
 	"ssh-private-key-file": {"ssh_settings.ssh_private_key_file", "virtualmachine: `FILE` with that user's private key"},
 	"ssh-port":             {"ssh_settings.ssh_port", "virtualmachine: port of SSH (default 22)"},
+	"host-key":             {"ssh_settings.host_key", "virtualmachine: the one host key to believe from now on: its `FINGERPRINT` (SHA256:...) or its public half; also to pin a new one (default: the pinned one, or at first the one it shows)"},
 	"namespace":            {"namespace", "kubernetes: namespace that jobs run in"},
 	"kubeconfig":           {"kubeconfig", "kubernetes: `FILE` by which kubectl reaches the cluster"},
 	"context":              {"context", "kubernetes: context of the kubeconfig"},
@@ -82,6 +84,12 @@ Kubernetes cluster (kubernetes), partitions of a Slurm cluster (slurm). It is lo
 func (a *app) computeDetach() *cobra.Command {
 	cmd := a.verb(verb{
 		use: "detach [NAME]", short: "Let go of a compute that was attached; nothing of ours stays on it",
+		long: `Lets go of a compute that was attached. Its jobs must be over. The agent on a machine is ended and its files are taken away; where the
+machine cannot be reached, that is waited for, and why is said.
+
+With --force jobs are cancelled first, and a machine of which nothing was heard for some minutes is forgotten at once. The folder ~/.trainyard
+with its files, the agent if it runs, and a join token that this server takes no more stay there; they are cleared away when
+the server reaches the machine again, by its own settings or by those of a new compute for the same address, port and user.`,
 		example: "  trainyard compute detach --name lab-pc --yes\n  trainyard compute detach -n lab-pc --force --yes   cancel its jobs first",
 		do: func(ctx context.Context, c *client.Client, cmd *cobra.Command, args []string) error {
 			n, err := name(cmd, args)
@@ -106,22 +114,43 @@ func (a *app) computeDetach() *cobra.Command {
 				return err
 			}
 			query := url.Values{"underlyingResourceAction": {"Detach"}}
+			var nodes []any
 			if flagBool(cmd, "force") {
 				query.Set("force", "true")
+				if nodes, err = rawList(c.Nodes(ctx, n)); err != nil {
+					return err
+				}
 			}
 			ans, err := c.Delete(ctx, query, "computes", n)
 			if err != nil {
 				return err
 			}
-			if err := a.wait(ctx, c, cmd, ans, "detaching "+n); err != nil {
+			besides := ""
+			if !flagBool(cmd, "force") {
+				besides = "; with --force a machine that was not heard of for minutes is forgotten, and what is ours stays on it"
+			}
+			if err := a.waitDeleted(ctx, c, cmd, ans, n, "detached", besides); err != nil || flagBool(cmd, "no-wait") {
 				return err
 			}
 			a.say("%s is detached", n)
+			if text(e, "type") == "virtualmachine" && ans.Status != http.StatusAccepted { // it was not waited for
+				a.leftBehind(e, nodes)
+			}
 			return nil
 		},
 	}, trainyard.KindCompute)
-	cmd.Flags().Bool("force", false, "cancel the jobs that run or wait on it first")
+	cmd.Flags().Bool("force", false, "cancel the jobs that run or wait on it first, and do not wait for a machine that cannot be reached: files stay on it")
 	return addWaitFlags(addYes(cmd))
+}
+
+// leftBehind says what stays on a machine that was let go of while nobody reached it.
+func (a *app) leftBehind(e map[string]any, nodes []any) {
+	for _, node := range nodes {
+		id := text(asMap(node), "node_id")
+		a.say("it could not be reached: the folder ~/.trainyard/%s-* stays on %s, with the agent's files and a join token that is not taken any more, and "+
+			"the agent if it runs; this server clears them away when it reaches the machine again; to do so by hand, end the agent there and delete the folder",
+			id, text(e, "address"))
+	}
 }
 
 // computeManifest prints what a Kubernetes cluster must allow.

@@ -37,6 +37,7 @@ func TestAMachineIsBelievedByTheKeyThatWasPinned(t *testing.T) {
 	old := []byte(`{"address":"a","port":22,"user":"u","hostKey":"ssh-ed25519 AAAA"}`)
 	for _, tt := range []struct{ name, settings, want string }{
 		{"the same machine keeps its key", `{"address":"a","port":22,"user":"v"}`, "AAAA"},
+		{"the usual port is one that is not said", `{"address":"a","user":"v"}`, "AAAA"},
 		{"another machine has one of its own", `{"address":"b","port":22,"user":"v"}`, ""},
 		{"a key that is named counts", `{"address":"a","port":22,"user":"v","hostKey":"ssh-ed25519 BBBB"}`, "BBBB"},
 	} {

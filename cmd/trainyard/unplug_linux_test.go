@@ -355,8 +355,7 @@ func machine(t *testing.T) (*lab, *sshtest.Machine, *place) {
 	t.Helper()
 	m := sshtest.New(t, sshtest.Options{})
 	l := newLab(t)
-	l.cli("compute", "attach", "-n", "lab-pc", "--type", "virtualmachine", "--address", m.Address, "--ssh-port", strconv.Itoa(m.Port), "--admin-username", m.User,
-		"--ssh-private-key-file", l.file("id_machine", m.Key), "-o", "none")
+	l.cli(attachArgs(l, m, "lab-pc")...)
 	return l, m, &place{lab: l, compute: "lab-pc"}
 }
 

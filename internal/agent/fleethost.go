@@ -1,6 +1,8 @@
 package agent
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,27 +54,40 @@ type FleetHost struct {
 	ending  map[trainyard.NodeID]bool // being ended
 	stopped map[trainyard.NodeID]bool // gone, and not told yet
 	trouble map[trainyard.NodeID]*trouble
+	parting map[trainyard.NodeID]*parting
 	work    sync.WaitGroup
 }
 
 // trouble is a machine that could not be started, or whose agent keeps ending.
 type trouble struct {
 	starts int       // in a row
+	begun  int       // of them those that worked, so that an agent ended
+	failed bool      // the last one did not
 	last   time.Time // of them
 	next   time.Time // not again before then
 	why    string    // for people; "" while it may be a single accident
 }
 
+// parting is a machine that is to be ended.
+type parting struct {
+	tries int
+	next  time.Time         // not again before then, unless something is new
+	seen  trainyard.Machine // at the last try
+	why   string            // it could not be ended
+}
+
 const (
-	fleetLook  = 5 * time.Second  // how often the fleet is looked at in any case
-	longestTry = 30 * time.Second // between starts of a machine that does not stay
-	steady     = time.Minute      // an agent that has lived so long has no trouble any more
+	fleetLook   = 5 * time.Second  // how often the fleet is looked at in any case
+	longestTry  = 30 * time.Second // between starts of a machine that does not stay
+	longestPart = 5 * time.Minute  // between tries to end one that cannot be ended
+	steady      = time.Minute      // an agent that has lived so long has no trouble any more
 )
 
 // NewFleetHost makes a FleetHost; Run starts it.
 func NewFleetHost(c FleetConfig) *FleetHost {
 	h := &FleetHost{cfg: c, log: c.Log, news: make(chan struct{}, 1), ending: map[trainyard.NodeID]bool{},
-		stopped: map[trainyard.NodeID]bool{}, trouble: map[trainyard.NodeID]*trouble{}}
+		stopped: map[trainyard.NodeID]bool{}, trouble: map[trainyard.NodeID]*trouble{},
+		parting: map[trainyard.NodeID]*parting{}}
 	if h.log == nil {
 		h.log = slog.New(slog.DiscardHandler)
 	}
@@ -127,9 +142,31 @@ func (h *FleetHost) listen(ctx context.Context) {
 		}
 		after = w.Rev
 		h.mu.Lock()
+		h.mended(&w)
 		h.wanted = &w
 		h.mu.Unlock()
 		nudge(h.news)
+	}
+}
+
+// mended has machines tried at once whose settings have changed: what was in their way may be gone. So may what was in the way of those that
+// are to be ended, when a new machine is at the same place. The caller holds mu.
+func (h *FleetHost) mended(w *trainyard.FleetWanted) {
+	if h.wanted == nil {
+		return
+	}
+	was := map[trainyard.NodeID]trainyard.MachineSpec{}
+	for _, s := range h.wanted.Machines {
+		was[s.ID] = s
+	}
+	for _, s := range w.Machines {
+		if old, known := was[s.ID]; known && bytes.Equal(old.Settings, s.Settings) {
+			continue
+		}
+		delete(h.trouble, s.ID)
+		for _, p := range h.parting {
+			p.tries, p.next = min(p.tries, 1), time.Time{}
+		}
 	}
 }
 
@@ -172,45 +209,71 @@ func (h *FleetHost) blind(ctx context.Context, err error) error {
 }
 
 // surplus lists the machines that are there and not wanted.
-func surplus(have []trainyard.Machine, want []trainyard.MachineSpec) (out []trainyard.NodeID) {
+func surplus(have []trainyard.Machine, want []trainyard.MachineSpec) (out []trainyard.Machine) {
 	for _, m := range have {
 		if !slices.ContainsFunc(want, func(s trainyard.MachineSpec) bool { return s.ID == m.ID }) {
-			out = append(out, m.ID)
+			out = append(out, m)
 		}
 	}
 	return out
 }
 
-// end ends machines, without keeping others waiting.
-func (h *FleetHost) end(ctx context.Context, ids []trainyard.NodeID) {
+// end ends machines, without keeping others waiting. One that could not be ended is tried more and more seldom, and at once when something is
+// new about it; what is said of it is said again when it is another thing.
+func (h *FleetHost) end(ctx context.Context, machines []trainyard.Machine) {
+	var ids, first []trainyard.NodeID
 	h.mu.Lock()
-	ids = slices.DeleteFunc(ids, func(id trainyard.NodeID) bool { return h.ending[id] })
-	for _, id := range ids {
-		h.ending[id] = true
+	for _, m := range machines {
+		p := h.parting[m.ID]
+		if h.ending[m.ID] || p != nil && p.seen == m && time.Now().Before(p.next) {
+			continue
+		}
+		if p == nil {
+			p = &parting{}
+			h.parting[m.ID] = p
+			first = append(first, m.ID)
+		}
+		p.tries, p.seen = p.tries+1, m
+		h.ending[m.ID] = true
+		ids = append(ids, m.ID)
 	}
 	h.mu.Unlock()
+	if len(first) > 0 {
+		h.log.Info("end machines", "nodes", first)
+	}
 	if len(ids) == 0 {
 		return
 	}
-	h.log.Info("end machines", "nodes", ids)
 	h.work.Go(func() {
 		gone, err := h.cfg.Driver.Shrink(ctx, ids)
-		if err != nil && ctx.Err() == nil {
-			h.log.Warn("end machines", "nodes", ids, "err", err)
-		}
-		h.mu.Lock()
-		for _, id := range ids {
-			delete(h.ending, id)
-		}
-		for _, id := range gone {
-			h.stopped[id] = true
-			delete(h.trouble, id)
-		}
-		h.mu.Unlock()
-		if len(gone) > 0 {
+		if h.ended(ids, gone, err, ctx.Err() == nil) {
 			nudge(h.news)
 		}
 	})
+}
+
+// ended takes note of which of the machines are gone, and why others are not. It says whether there is anything to tell.
+func (h *FleetHost) ended(ids, gone []trainyard.NodeID, err error, say bool) (news bool) {
+	each, rest := reasons(err)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, id := range ids {
+		delete(h.ending, id)
+		p := h.parting[id]
+		if slices.Contains(gone, id) {
+			h.stopped[id], news = true, true
+			delete(h.trouble, id)
+			delete(h.parting, id)
+			continue
+		}
+		why := cmp.Or(each[id], rest, "it is not known to be gone")
+		p.next = time.Now().Add(min(fleetLook<<min(p.tries-1, 10), longestPart))
+		if say && p.why != why {
+			p.why, news = why, true
+			h.log.Warn("end a machine; it is tried again", "node", id, "err", why)
+		}
+	}
+	return news
 }
 
 // missing lists the machines to start now, and says when the next one may be started.
@@ -235,8 +298,8 @@ func (h *FleetHost) missing(have []trainyard.Machine, want []trainyard.MachineSp
 			t = &trouble{}
 			h.trouble[s.ID] = t
 		}
-		if known && t.starts > 1 {
-			t.why = strings.TrimSuffix(fmt.Sprintf("its agent has ended %d times in a row: %s", t.starts, m.Note), ": ")
+		if known && t.begun > 1 && !t.failed {
+			t.why = strings.TrimSuffix(fmt.Sprintf("its agent has ended %d times in a row: %s", t.begun, m.Note), ": ")
 		}
 		switch wait := t.next.Sub(now); {
 		case h.ending[s.ID]: // when that is done there is news
@@ -255,27 +318,20 @@ func (h *FleetHost) missing(have []trainyard.Machine, want []trainyard.MachineSp
 
 // blame notes which of the machines asked for could not be had, and returns when to try again.
 func (h *FleetHost) blame(asked []trainyard.MachineSpec, err error) (again time.Duration) {
-	if err == nil {
-		return fleetLook
+	if err != nil {
+		h.log.Warn("start machines", "err", err)
 	}
-	h.log.Warn("start machines", "err", err)
-	each, rest := map[trainyard.NodeID]string{}, ""
-	for _, e := range flatten(err) {
-		if m, ok := errors.AsType[*fleet.MachineError](e); ok {
-			each[m.ID] = m.Err.Error()
-		} else {
-			rest = e.Error()
-		}
-	}
+	each, rest := reasons(err)
 	again = fleetLook
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, s := range asked {
 		why, failed := each[s.ID]
-		if !failed && (rest == "" || len(each) > 0) {
+		t := h.trouble[s.ID]
+		if t.failed = failed || rest != "" && len(each) == 0; !t.failed {
+			t.begun++
 			continue
 		}
-		t := h.trouble[s.ID]
 		if t.why = why; why == "" {
 			t.why = rest
 		}
@@ -285,8 +341,24 @@ func (h *FleetHost) blame(asked []trainyard.MachineSpec, err error) (again time.
 	return again
 }
 
-// flatten lists what errors.Join has joined.
+// reasons is what a fleet says of single machines, and of all others.
+func reasons(err error) (each map[trainyard.NodeID]string, rest string) {
+	each = map[trainyard.NodeID]string{}
+	for _, e := range flatten(err) {
+		if m, ok := errors.AsType[*fleet.MachineError](e); ok {
+			each[m.ID] = m.Err.Error()
+		} else {
+			rest = e.Error()
+		}
+	}
+	return each, rest
+}
+
+// flatten lists what errors.Join has joined; nothing of nil.
 func flatten(err error) []error {
+	if err == nil {
+		return nil
+	}
 	many, ok := err.(interface{ Unwrap() []error })
 	if !ok {
 		return []error{err}
@@ -298,7 +370,7 @@ func flatten(err error) []error {
 	return out
 }
 
-// tell reports all machines, those that went since the last report, and what is wrong. What could not be told is told next time.
+// tell reports all machines, those that went since the last report, and why others are not there, or still are. What could not be told is told next time.
 func (h *FleetHost) tell(ctx context.Context, have []trainyard.Machine) error {
 	r := trainyard.FleetReport{Location: h.cfg.Location, Machines: have, Failed: map[trainyard.NodeID]string{}}
 	h.mu.Lock()
@@ -306,6 +378,14 @@ func (h *FleetHost) tell(ctx context.Context, have []trainyard.Machine) error {
 	for _, s := range h.wanted.Machines {
 		if t := h.trouble[s.ID]; t != nil && t.why != "" {
 			r.Failed[s.ID] = t.why
+		}
+		if !h.ending[s.ID] {
+			delete(h.parting, s.ID) // it is wanted again
+		}
+	}
+	for id, p := range h.parting {
+		if p.why != "" {
+			r.Failed[id] = p.why
 		}
 	}
 	h.mu.Unlock()

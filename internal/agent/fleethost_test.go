@@ -33,6 +33,8 @@ type park struct {
 	grow    func(id trainyard.NodeID) error // fails a machine
 	growAll error
 	slow    time.Duration // that Shrink takes
+	stuck   error         // why it ends nothing
+	shrinks int           // how often it was asked to
 }
 
 func newPark() *park {
@@ -140,6 +142,9 @@ func (p *park) Shrink(ctx context.Context, ids []trainyard.NodeID) ([]trainyard.
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.shrinks++; p.stuck != nil {
+		return fleet.ShrinkEach(ids, func(trainyard.NodeID) error { return p.stuck })
+	}
 	for _, id := range ids {
 		delete(p.have, id)
 	}
@@ -326,6 +331,63 @@ func TestMachinesThatCannotBeHad(t *testing.T) {
 		synctest.Wait()
 		if f := p.last().Failed; len(f) != 2 || f["c"] != "the fleet is out of order" {
 			t.Errorf("told %v", f)
+		}
+	})
+}
+
+// A machine that is there and cannot be had, as when nobody is let in any more, has no agent that ended.
+func TestWhyAMachineCannotBeHadIsNotTakenForTheEndOfItsAgent(t *testing.T) {
+	hosted(t, func(t *testing.T, p *park) {
+		p.set("a")
+		<-time.After(2 * time.Minute)
+		p.mu.Lock()
+		p.grow = func(trainyard.NodeID) error { return errors.New("its host key changed") }
+		before := len(p.reports)
+		p.mu.Unlock()
+		p.die("a")
+		<-time.After(5 * time.Minute)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		for _, r := range p.reports[before:] {
+			if why := r.Failed["a"]; why != "its host key changed" {
+				t.Fatalf("told %q", why)
+			}
+		}
+	})
+}
+
+func TestAMachineThatCannotBeEndedSaysWhyAndIsTriedMoreAndMoreSeldom(t *testing.T) {
+	hosted(t, func(t *testing.T, p *park) {
+		p.set("a")
+		synctest.Wait()
+		p.mu.Lock()
+		p.stuck = errors.New("it is switched off")
+		p.mu.Unlock()
+		p.set()
+		synctest.Wait()
+		if f := p.last().Failed; len(f) != 1 || f["a"] != "it is switched off" {
+			t.Errorf("told %v", f)
+		}
+		<-time.After(time.Hour)
+		tries := func() int { p.mu.Lock(); defer p.mu.Unlock(); return p.shrinks }
+		if n := tries(); n < 12 || n > 25 {
+			t.Errorf("%d tries in an hour", n)
+		}
+		before := tries()
+		p.set("b") // what it is reached by may serve a, too
+		synctest.Wait()
+		if n := tries(); n != before+1 {
+			t.Errorf("%d tries when a machine is new, after %d", n, before)
+		}
+		<-time.After(time.Hour)
+		p.mu.Lock()
+		p.stuck = nil
+		p.mu.Unlock()
+		p.die("a") // something is new about it
+		synctest.Wait()
+		equal(t, p.machines(), "b")
+		if f := p.last().Failed; len(f) != 0 || p.told("a") != 1 {
+			t.Errorf("still told %v; gone %d times", f, p.told("a"))
 		}
 	})
 }

@@ -94,13 +94,15 @@ func (c *Control) types() []string {
 	return out
 }
 
-// attach makes the settings of a compute that is attached, looking at what they lead to when they are new.
+// attach makes the settings of a compute that is attached, looking at what they lead to when they are new, or when they are said once more
+// while there is trouble.
 func (c *Control) attach(ctx context.Context, comp *trainyard.Compute) error {
 	kind := c.kind(comp.Spec.ComputeType)
 	if kind == nil || kind.Settings == nil {
 		return nil
 	}
 	old, err := c.Store.Compute(ctx, comp.Key())
+	troubled := err == nil && len(comp.Secret) > 0 && len(old.Errors) > 0
 	if err != nil {
 		old = nil
 	} else if len(comp.Secret) == 0 {
@@ -110,7 +112,7 @@ func (c *Control) attach(ctx context.Context, comp *trainyard.Compute) error {
 	if err2 != nil {
 		return err2
 	}
-	if err == nil {
+	if err == nil && !troubled {
 		before, err := json.Marshal(old.Spec.Properties)
 		if err == nil && bytes.Equal(before, props) && bytes.Equal(old.Secret, comp.Secret) {
 			comp.Settings, comp.Engines = old.Settings, old.Engines

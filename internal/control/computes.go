@@ -74,6 +74,9 @@ func (c *Control) PutCompute(ctx context.Context, who trainyard.User, in *trainy
 	if err == nil && comp.Hosted() {
 		c.nodes.bump(everyHosted)
 	}
+	if err == nil {
+		c.fleets.bump(comp.Where) // how its machine is reached may have changed
+	}
 	return &comp, created, err
 }
 

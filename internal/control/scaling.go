@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -264,13 +265,22 @@ func (c *Control) noteAway(location, why string) {
 	}
 }
 
-// noteFailures keeps on each compute why its machines could not be had, and forgets it when all could. Of a location that does not answer
+// noteFailures keeps on each compute why its machines could not be had or, if all could, given back, and forgets it when all could. Of a location that does not answer
 // that is true of all.
 func (c *Control) noteFailures(ctx context.Context, r trainyard.FleetReport) error {
 	failed := map[trainyard.ComputeKey]string{}
-	for id, why := range r.Failed {
-		if n, err := c.Store.Node(ctx, id); err == nil {
-			failed[n.Compute] = why
+	leaving := map[trainyard.ComputeKey]bool{} // what failed says is of a node that leaves
+	for _, id := range slices.Sorted(maps.Keys(r.Failed)) {
+		n, err := c.Store.Node(ctx, id)
+		if err != nil {
+			continue // forgotten
+		}
+		switch goes := n.State == trainyard.NodeLeaving; {
+		case failed[n.Compute] != "" && (goes || !leaving[n.Compute]): // one will do
+		case goes:
+			failed[n.Compute], leaving[n.Compute] = fmt.Sprintf("node %s does not leave: %s", id, r.Failed[id]), true
+		default:
+			failed[n.Compute], leaving[n.Compute] = r.Failed[id], false
 		}
 	}
 	comps, err := c.Store.Computes(ctx, trainyard.Scope{})

@@ -1,7 +1,6 @@
 package login
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"net"
@@ -18,25 +17,47 @@ const (
 // Alive is the usual time between questions whether the other end lives.
 const Alive = 10 * time.Second
 
-// Dial connects and logs in. The machine must show the pinned key; a machine without one is believed, and its key returned.
+// Dial connects and logs in. The machine must show the pinned key; a machine without one is believed, and its key returned. Of a machine with
+// several keys each is asked for until it shows the one of a fingerprint.
 func Dial(ctx context.Context, s *Settings) (*ssh.Client, ssh.PublicKey, error) {
-	var pinned, shown ssh.PublicKey
+	var pinned pin
 	var err error
 	if s.HostKey != "" {
-		if pinned, err = s.hostKey(); err != nil {
+		if pinned, err = s.pinned(); err != nil {
 			return nil, nil, err
 		}
 	}
+	c, shown, err := dial(ctx, s, pinned, pinned.kind)
+	if pinned.kind != "" || pinned.fingerprint == "" {
+		return c, shown, err
+	}
+	for _, kind := range keyKinds {
+		if t, ok := errors.AsType[Trouble](err); !ok || t.Kind != HostKey {
+			break
+		}
+		if kind == shown.Type() {
+			continue
+		}
+		if c2, other, err2 := dial(ctx, s, pinned, kind); err2 == nil {
+			return c2, other, nil
+		}
+	}
+	return c, shown, err
+}
+
+// dial asks for a kind of host key first; "" asks for any.
+func dial(ctx context.Context, s *Settings, pinned pin, kind string) (*ssh.Client, ssh.PublicKey, error) {
+	var shown ssh.PublicKey
 	auth, err := s.auth()
 	if err != nil {
 		return nil, nil, err
 	}
 	var changed error // the library does not promise to keep what the callback returns
 	config := &ssh.ClientConfig{
-		User: s.User, Auth: auth, HostKeyAlgorithms: hostKeyAlgorithms(pinned), ClientVersion: "SSH-2.0-Trainyard",
+		User: s.User, Auth: auth, HostKeyAlgorithms: hostKeyAlgorithms(kind), ClientVersion: "SSH-2.0-Trainyard",
 		HostKeyCallback: func(_ string, _ net.Addr, key ssh.PublicKey) error {
 			shown = key
-			if pinned != nil && !bytes.Equal(pinned.Marshal(), key.Marshal()) {
+			if pinned.fingerprint != "" && pinned.fingerprint != ssh.FingerprintSHA256(key) {
 				changed = changedHostKey(s, pinned, key)
 			}
 			return changed

@@ -4,6 +4,8 @@ package login
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
 	"errors"
 	"log/slog"
 	"net"
@@ -26,7 +28,7 @@ type Settings struct {
 	PrivateKey string `json:"privateKey,omitempty"` // secret; PEM or OpenSSH format
 	PublicKey  string `json:"publicKey,omitempty"`  // that of PrivateKey, or a certificate for it; authorized_keys format. May be left out
 	Passphrase string `json:"passphrase,omitempty"` // secret; of PrivateKey
-	HostKey    string `json:"hostKey,omitempty"`    // the only one that is believed; authorized_keys format. Empty: the first one shown is
+	HostKey    string `json:"hostKey,omitempty"`    // the only one that is believed; authorized_keys format, or SHA256:…. Empty: the first one shown is
 }
 
 // Validate says what is missing or cannot be.
@@ -44,7 +46,7 @@ func (s *Settings) Validate() error {
 		return trainyard.Invalid("machine %s needs a password or a private key to log in with", s.Address)
 	}
 	if s.HostKey != "" {
-		if _, err := s.hostKey(); err != nil {
+		if _, err := s.pinned(); err != nil {
 			return err
 		}
 	}
@@ -65,13 +67,33 @@ func validAddress(a string) bool {
 	})
 }
 
-// hostKey is the pinned key of the machine.
-func (s *Settings) hostKey() (ssh.PublicKey, error) {
-	key, _, _, _, err := ssh.ParseAuthorizedKey([]byte(s.HostKey))
-	if err != nil {
-		return nil, trainyard.Invalid("the host key of machine %s is not in the format of authorized_keys (ssh-ed25519 AAAA…): %v", s.Address, err)
+// pin is the host key that is believed: kind is empty where only its fingerprint is known. The zero value is any key.
+type pin struct{ kind, fingerprint string }
+
+func (p pin) String() string {
+	if p.kind == "" {
+		return p.fingerprint
 	}
-	return key, nil
+	return p.fingerprint + " (" + p.kind + ")"
+}
+
+// pinned is the key of the machine that was pinned.
+func (s *Settings) pinned() (pin, error) {
+	text := strings.TrimSpace(s.HostKey)
+	if sum, ok := strings.CutPrefix(text, "SHA256:"); ok {
+		sum = strings.TrimRight(sum, "=")
+		if raw, err := base64.RawStdEncoding.DecodeString(sum); err != nil || len(raw) != sha256.Size {
+			return pin{}, trainyard.Invalid("the host key %s of machine %s is not a fingerprint as \"ssh-keygen -l\" prints it: SHA256: and 43 letters, digits, + or /",
+				text, s.Address)
+		}
+		return pin{fingerprint: "SHA256:" + sum}, nil
+	}
+	key, _, _, _, err := ssh.ParseAuthorizedKey([]byte(text))
+	if err != nil {
+		return pin{}, trainyard.Invalid("the host key of machine %s is neither a line as in /etc/ssh/ssh_host_ed25519_key.pub (ssh-ed25519 AAAA…) nor a fingerprint (SHA256:…): %v",
+			s.Address, err)
+	}
+	return pin{key.Type(), ssh.FingerprintSHA256(key)}, nil
 }
 
 // signer is the private key, with its certificate if PublicKey is one.
@@ -134,15 +156,19 @@ func (s *Settings) auth() ([]ssh.AuthMethod, error) {
 	return out, nil
 }
 
-// hostKeyAlgorithms asks for the kind of key that is pinned first, so that a machine with several keys shows that one.
-func hostKeyAlgorithms(pinned ssh.PublicKey) []string {
+// keyKinds are the kinds of host keys. A machine that has one of each shows the first that it is asked for.
+var keyKinds = []string{ssh.KeyAlgoED25519, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521, ssh.KeyAlgoRSA}
+
+// hostKeyAlgorithms asks for a kind of key first, so that a machine with several keys shows that one.
+func hostKeyAlgorithms(kind string) []string {
 	first := []string{ssh.KeyAlgoED25519, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521, ssh.KeyAlgoRSASHA512, ssh.KeyAlgoRSASHA256}
 	var out []string
-	if pinned != nil {
-		out = []string{pinned.Type()}
-		if pinned.Type() == ssh.KeyAlgoRSA {
-			out = []string{ssh.KeyAlgoRSASHA512, ssh.KeyAlgoRSASHA256}
-		}
+	switch kind {
+	case "":
+	case ssh.KeyAlgoRSA:
+		out = []string{ssh.KeyAlgoRSASHA512, ssh.KeyAlgoRSASHA256}
+	default:
+		out = []string{kind}
 	}
 	for _, a := range first {
 		if !slices.Contains(out, a) {

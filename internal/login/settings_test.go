@@ -39,6 +39,7 @@ func TestSettingsAreChecked(t *testing.T) {
 		"a key that is none":           {Address: "host", User: "u", PrivateKey: "secret"},
 		"a public key of another":      {Address: "host", User: "u", PrivateKey: key, PublicKey: "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ6iSKVOl2rJ9dEtDeHd5b8v4kWYzR9TkQ5YtCN3dQe1"},
 		"a host key that is none":      {Address: "host", User: "u", Password: "p", HostKey: "ssh-ed25519"},
+		"a fingerprint that is none":   {Address: "host", User: "u", Password: "p", HostKey: "SHA256:abc"},
 		"an address that is an option": {Address: "host name", User: "u", Password: "p"},
 	} {
 		if err := s.Validate(); trainyard.CodeOf(err) != trainyard.CodeInvalid {
@@ -51,7 +52,7 @@ func TestSettingsAreChecked(t *testing.T) {
 			t.Errorf("%s shows a secret", text)
 		}
 	}
-	if got := hostKeyAlgorithms(nil); !slices.Contains(got, "ssh-ed25519") {
+	if got := hostKeyAlgorithms(""); !slices.Contains(got, "ssh-ed25519") {
 		t.Errorf("algorithms %v", got)
 	}
 }

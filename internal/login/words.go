@@ -106,11 +106,24 @@ func refused(s *Settings, text string) error {
 		"%s does not let user %s in with %s; check the user name, or %s", s.Endpoint(), s.User, strings.Join(with, " or "), strings.Join(do, ", or "))}
 }
 
-// changedHostKey says that somebody else may be at the address.
-func changedHostKey(s *Settings, pinned, now ssh.PublicKey) error {
-	return Trouble{HostKey, fmt.Sprintf("host key changed: it was %s and is %s", ssh.FingerprintSHA256(pinned), ssh.FingerprintSHA256(now)),
+// changedHostKey says that somebody else may be at the address, and how a person tells and pins the new key.
+func changedHostKey(s *Settings, pinned pin, now ssh.PublicKey) error {
+	is := ssh.FingerprintSHA256(now)
+	return Trouble{HostKey, fmt.Sprintf("host key changed: it was %s and is %s", pinned.fingerprint, is),
 		trainyard.Errorf(trainyard.CodeForbidden,
-			"the host key of %s changed: it was %s (%s) when the machine was attached and is %s (%s) now. Nothing was sent to it. "+
-				"If the machine was installed anew, attach it again; if not, somebody may be in between: ask who runs it",
-			s.Endpoint(), ssh.FingerprintSHA256(pinned), pinned.Type(), ssh.FingerprintSHA256(now), now.Type())}
+			"the host key of %s changed: pinned is %s, and it shows %s (%s). Nothing was sent to it. Compare with what \"%s\" prints on the machine itself: "+
+				"if that is %s, as when the machine was installed anew, attach it again with --host-key %s (a location has hostKey in its settings); if not, somebody may be in between: ask who runs it",
+			s.Endpoint(), pinned, is, now.Type(), "ssh-keygen -lf "+keyFile(now), is, is)}
+}
+
+// keyFile is where sshd usually keeps the public half of a host key.
+func keyFile(key ssh.PublicKey) string {
+	kind := "rsa"
+	switch t := key.Type(); {
+	case t == ssh.KeyAlgoED25519:
+		kind = "ed25519"
+	case strings.HasPrefix(t, "ecdsa-"):
+		kind = "ecdsa"
+	}
+	return "/etc/ssh/ssh_host_" + kind + "_key.pub"
 }

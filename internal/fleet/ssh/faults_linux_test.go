@@ -197,7 +197,7 @@ func TestHostKeyChanges(t *testing.T) {
 	if now.State != trainyard.MachineDead || strings.Count(now.Note, "SHA256:") != 2 {
 		t.Errorf("%+v", now)
 	}
-	if n, err := d.Grow(t.Context(), []trainyard.MachineSpec{s}); n != 0 || err == nil || !strings.Contains(err.Error(), "attach it again") {
+	if n, err := d.Grow(t.Context(), []trainyard.MachineSpec{s}); n != 0 || err == nil || !strings.Contains(err.Error(), "attach it again with --host-key SHA256:") {
 		t.Errorf("Grow: %d, %v", n, err)
 	}
 	if gone, err := d.Shrink(t.Context(), []trainyard.NodeID{s.ID}); err == nil || len(gone) != 0 {
@@ -209,6 +209,37 @@ func TestHostKeyChanges(t *testing.T) {
 	}
 	grow(t, d, s)
 	shrunk(t, d, s.ID)
+	clean(t, m)
+}
+
+// A machine that nobody wants any more, and that shows another host key, is cleared by what a new one at the same place is reached with.
+func TestANewMachineAtTheSamePlaceServesTheOldOne(t *testing.T) {
+	t.Parallel()
+	m := sshtest.New(t, sshtest.Options{})
+	l := newLocation(t, m)
+	d := l.opened(t)
+	old := spec(t, "old", "", settings(m))
+	grow(t, d, old)
+	m.NewHostKey(t)
+	m.Off()
+	m.On(t)
+	until(t, "it is noticed", func() bool { return strings.Contains(only(t, d).Note, "host key changed") })
+	if gone, err := d.Shrink(t.Context(), []trainyard.NodeID{old.ID}); err == nil || len(gone) != 0 {
+		t.Errorf("Shrink: %v, %v", gone, err)
+	}
+	another := settings(sshtest.New(t, sshtest.Options{}))
+	elsewhere := spec(t, "elsewhere", "", another)
+	grow(t, d, elsewhere)
+	if gone, err := d.Shrink(t.Context(), []trainyard.NodeID{old.ID}); err == nil || len(gone) != 0 {
+		t.Errorf("by a machine elsewhere: Shrink %v, %v", gone, err)
+	}
+	s := spec(t, "new", "", settings(m))
+	grow(t, d, s)
+	shrunk(t, d, old.ID)
+	if left := m.Run(t, "ls "+m.HomeDir+"/.trainyard"); strings.Contains(left, string(old.ID)) || !strings.Contains(left, string(s.ID)) {
+		t.Errorf("on the machine: %s", left)
+	}
+	shrunk(t, d, s.ID, elsewhere.ID)
 	clean(t, m)
 }
 

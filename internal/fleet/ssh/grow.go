@@ -139,25 +139,14 @@ func (m *machine) failed(ctx context.Context, err error) error {
 // use takes what the spec says for what is true from now on.
 func (m *machine) use(spec trainyard.MachineSpec, s *Settings) error {
 	m.mu.Lock()
-	old, l, moved := m.access, m.line, m.rec.Compute != spec.Compute
+	changed, moved := s != nil && !same(m.access, s), m.rec.Compute != spec.Compute
 	m.mu.Unlock()
-	if s != nil && !same(old, s) {
-		if err := m.d.writeAccess(m.name, s); err != nil {
+	if changed {
+		if err := m.adopt(s); err != nil {
 			return err
 		}
-		elsewhere := old != nil && (old.String() != s.String() || old.HostKey != s.HostKey)
-		m.mu.Lock()
-		m.access, m.retry = s, time.Time{}
-		if elsewhere {
-			m.line, m.cut = nil, login.Trouble{}
-		}
-		m.mu.Unlock()
-		if elsewhere && l != nil {
-			l.client.Close()
-		}
-		moved = true
 	}
-	if !moved {
+	if !changed && !moved {
 		return nil
 	}
 	return m.note(func(r *record) {
@@ -166,6 +155,25 @@ func (m *machine) use(spec trainyard.MachineSpec, s *Settings) error {
 			r.Where = s.String()
 		}
 	})
+}
+
+// adopt logs in with other settings from now on.
+func (m *machine) adopt(s *Settings) error {
+	if err := m.d.writeAccess(m.name, s); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	old, l := m.access, m.line
+	elsewhere := old != nil && (old.String() != s.String() || old.HostKey != s.HostKey)
+	m.access, m.retry = s, time.Time{}
+	if elsewhere {
+		m.line, m.cut = nil, login.Trouble{}
+	}
+	m.mu.Unlock()
+	if elsewhere && l != nil {
+		l.client.Close()
+	}
+	return nil
 }
 
 // install brings the program there if need be, and starts the agent. The caller has the turn.

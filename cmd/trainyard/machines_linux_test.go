@@ -1,0 +1,139 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/crypto/ssh"
+
+	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/fleet/ssh/sshtest"
+)
+
+// attachArgs attach a machine under a name.
+func attachArgs(l *lab, m *sshtest.Machine, name string, more ...string) []string {
+	return append([]string{"compute", "attach", "-n", name, "--type", "virtualmachine", "--address", m.Address, "--ssh-port", strconv.Itoa(m.Port),
+		"--admin-username", m.User, "--ssh-private-key-file", l.file("id_machine", m.Key), "-o", "none"}, more...)
+}
+
+func fingerprint(t *testing.T, key string) string {
+	t.Helper()
+	k, _, _, _, err := ssh.ParseAuthorizedKey([]byte(key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ssh.FingerprintSHA256(k)
+}
+
+// why is what a compute says of its trouble.
+func (l *lab) why(compute string) string {
+	l.t.Helper()
+	var e struct {
+		Errors []struct{ Error trainyard.Error }
+	}
+	if err := json.Unmarshal([]byte(l.cli("compute", "show", "-n", compute, "-o", "json")), &e); err != nil {
+		l.t.Fatal(err)
+	}
+	if len(e.Errors) == 0 {
+		return ""
+	}
+	return e.Errors[0].Error.Message
+}
+
+// A machine that shows another host key says both, is not believed by being attached again, and is when its key is named.
+func TestANewHostKeyIsPinnedByName(t *testing.T) {
+	t.Parallel()
+	l, m, p := machine(t)
+	l.run(p, "hello", p.compute, "before")
+	l.until("before", trainyard.JobCompleted)
+	old := fingerprint(t, m.HostKey)
+	m.Off()
+	m.NewHostKey(t)
+	m.On(t)
+	is := fingerprint(t, m.HostKey)
+	l.wait("it says so", func() bool { return strings.Contains(l.why(p.compute), "host key") })
+	out, err := l.try(attachArgs(l, m, p.compute, "--description", "again")...)
+	if err == nil {
+		t.Errorf("a machine that shows another key is attached again: %s", out)
+	}
+	for _, said := range []string{l.why(p.compute), out} {
+		for _, word := range []string{old, is, "--host-key " + is, "ssh-keygen -lf"} {
+			if !strings.Contains(said, word) {
+				t.Errorf("%q does not say %q", said, word)
+			}
+		}
+	}
+	l.cli(attachArgs(l, m, p.compute, "--host-key", is)...)
+	l.run(p, "hello", p.compute, "after")
+	l.until("after", trainyard.JobCompleted)
+	l.cli("compute", "detach", "-n", p.compute, "--yes")
+	if left := m.Run(t, "ls -A "+m.HomeDir); left != ".ssh" {
+		t.Errorf("left on the machine: %s", left)
+	}
+}
+
+// A machine that is off is let go of when it is back, and whoever waits is told why; a machine that is forgotten by force leaves what is said.
+func TestDetachingAMachineThatIsAway(t *testing.T) {
+	t.Parallel()
+	l, m, p := machine(t)
+	l.run(p, "hello", p.compute, "before")
+	l.until("before", trainyard.JobCompleted)
+	m.Off()
+	path := l.file("said", "")
+	said, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer said.Close()
+	cmd := exec.Command(l.bin, "compute", "detach", "-n", p.compute, "--yes")
+	cmd.Env, cmd.Stdout, cmd.Stderr = l.env(), said, said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	out := func() string { data, _ := os.ReadFile(path); return string(data) }
+	l.wait("it says so", func() bool { return strings.Contains(out(), "does not leave: it is not known to be gone") })
+	m.On(t)
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+	for _, word := range []string{p.compute + " waits: node " + p.compute + "-", "it is detached when that is over", "--force", p.compute + " is detached"} {
+		if !strings.Contains(out(), word) {
+			t.Errorf("%q does not say %q", out(), word)
+		}
+	}
+	if left := m.Run(t, "ls -A "+m.HomeDir); left != ".ssh" {
+		t.Errorf("left on the machine: %s", left)
+	}
+}
+
+// Of a machine whose agent was never heard of, nothing is waited for by force.
+func TestForgettingAMachineSaysWhatStays(t *testing.T) {
+	t.Parallel()
+	m := sshtest.New(t, sshtest.Options{})
+	l := newLab(t)
+	m.Run(t, "mkdir -p "+m.HomeDir+"/.trainyard && touch "+m.HomeDir+"/.trainyard/bin && chown "+strconv.Itoa(m.UID())+" "+m.HomeDir+"/.trainyard") // no program can come
+	l.cli(attachArgs(l, m, "edge")...)
+	l.wait("it says so", func() bool { return l.why("edge") != "" })
+	m.NewHostKey(t)
+	m.Off()
+	m.On(t)
+	out := l.cli("compute", "detach", "-n", "edge", "--force", "--yes")
+	for _, word := range []string{"edge is detached", "~/.trainyard/edge-", m.Address, "join token"} {
+		if !strings.Contains(out, word) {
+			t.Errorf("%q does not say %q", out, word)
+		}
+	}
+	folder := func() bool { return strings.Contains(m.Run(t, "ls -d "+m.HomeDir+"/.trainyard/*"), "/edge-") }
+	if !folder() {
+		t.Error("nothing stays on the machine")
+	}
+	m.Run(t, "rm -f "+m.HomeDir+"/.trainyard/bin")
+	l.cli(attachArgs(l, m, "new-edge")...)
+	l.run(&place{lab: l, compute: "new-edge"}, "hello", "new-edge", "after")
+	l.until("after", trainyard.JobCompleted)
+	l.wait("the old folder goes", func() bool { return !folder() })
+}
