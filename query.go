@@ -76,8 +76,9 @@ type Page[T any] struct {
 
 // NodeStatus is a node as listNodes shows it: the node and what it holds.
 type NodeStatus struct {
-	Node *Node
-	Jobs []string // names of the jobs whose tasks it holds
+	Node   *Node
+	Jobs   []string // names of the jobs whose tasks it holds
+	Remark string   // what its fleet says of it, such as why it is cut off; "": nothing
 }
 
 // Usage is how much of something is in use.

@@ -369,7 +369,7 @@ func (c *Control) Nodes(ctx context.Context, scope trainyard.Scope, name string)
 	var out []trainyard.NodeStatus
 	for _, n := range nodes {
 		n.State, n.Seen = c.stateOf(n), c.lastSeen(n.ID)
-		s := trainyard.NodeStatus{Node: n}
+		s := trainyard.NodeStatus{Node: n, Remark: c.remarkOf(n.ID)}
 		for _, ref := range c.Store.NodeTasks(n.ID) {
 			s.Jobs = append(s.Jobs, ref.Job.Name)
 		}

@@ -143,6 +143,9 @@ func (r *resolver) shape(comp *trainyard.Compute) {
 	if comp != nil && comp.Spec.ComputeType == trainyard.ComputeLocal && p.Nodes > 1 {
 		r.warn("resources.instance_count %d: local is one computer, so the processes of all %d nodes run on it side by side", p.Nodes, p.Nodes)
 	}
+	if comp != nil && !comp.Elastic() && !comp.Hosted() && p.Nodes > 1 {
+		r.fail("resources.instance_count is %d, and %s is one machine: leave it out, or name a cluster", p.Nodes, comp.Name)
+	}
 	if comp != nil && comp.Elastic() && p.Nodes > maxNodes(comp) {
 		r.warn("the job asks for %d nodes and %s has at most %d: it waits until max_instances is raised", p.Nodes, comp.Name, maxNodes(comp))
 	}

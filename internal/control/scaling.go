@@ -265,8 +265,8 @@ func (c *Control) noteAway(location, why string) {
 	}
 }
 
-// noteFailures keeps on each compute why its machines could not be had or, if all could, given back, and forgets it when all could. Of a location that does not answer
-// that is true of all.
+// noteFailures keeps on each compute why its machines could not be had or, if all could, given back, and forgets it when all could. Of a
+// location that does not answer that is true of all.
 func (c *Control) noteFailures(ctx context.Context, r trainyard.FleetReport) error {
 	failed := map[trainyard.ComputeKey]string{}
 	leaving := map[trainyard.ComputeKey]bool{} // what failed says is of a node that leaves

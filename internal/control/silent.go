@@ -70,6 +70,12 @@ func (c *Control) remark(machines []trainyard.Machine) {
 	}
 }
 
+func (c *Control) remarkOf(id trainyard.NodeID) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.remarks[id]
+}
+
 // noteUnseen writes down, on a job, that the engine which runs it does not answer, and when it does again for how long it did not.
 func (c *Control) noteUnseen(tx *store.Tx, j *trainyard.Job, was trainyard.Reason) {
 	now := j.Status.Reason

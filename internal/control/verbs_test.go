@@ -118,6 +118,24 @@ func TestAnInstanceTypeThatIsNotActedOnIsSaid(t *testing.T) {
 	}
 }
 
+func TestAJobOfSeveralNodesIsNotForOneMachine(t *testing.T) {
+	for _, tt := range []struct{ computeType, engine, want string }{
+		{"VirtualMachine", "", "resources.instance_count is 2, and it is one machine: leave it out, or name a cluster"},
+		{"Slurm", "slurm", ""},
+		{trainyard.ComputeLocal, "", ""},
+	} {
+		r := &resolver{c: newControl(t), ctx: t.Context(), j: &trainyard.Job{Spec: trainyard.JobSpec{Resources: &trainyard.JobResources{InstanceCount: 2}}}}
+		r.shape(&trainyard.Compute{Name: "it", Engine: tt.engine, Spec: trainyard.ComputeSpec{ComputeType: tt.computeType}})
+		got := ""
+		for _, e := range r.errs {
+			got += e.Message
+		}
+		if got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.computeType, got, tt.want)
+		}
+	}
+}
+
 func TestOneJobIsNotJobs(t *testing.T) {
 	c, scope := newControl(t), trainyard.DefaultScope()
 	if err := makeCluster(t, c, usualSize); err != nil {
