@@ -43,7 +43,20 @@ func Kind() target.Kind {
 }
 
 // Config is where jobs go and how Slurm is reached.
-type Config struct{ slurm.Settings }
+type Config struct {
+	slurm.Settings
+	ServerURL string `json:"serverURL,omitempty"` // at which nodes reach the server; default the server's own, which Env.Server is in either case
+}
+
+// Validate says what is wrong with c.
+func (c *Config) Validate() error {
+	if c.ServerURL != "" {
+		if err := trainyard.CheckServerURL(c.ServerURL); err != nil {
+			return trainyard.Invalid("server_url: %v", err)
+		}
+	}
+	return c.Settings.Validate()
+}
 
 var (
 	_ target.Config  = (*Config)(nil)
