@@ -156,7 +156,8 @@ type Found struct {
 	Notes   []string // in words
 }
 
-// Probe looks at the partition without changing anything, and says in words what is there.
+// Probe looks at the partition and has Slurm look at the settings, without changing anything, and says in words what is there. What Slurm does
+// not take has CodeInvalid.
 func (c *Config) Probe(ctx context.Context) (Found, error) {
 	if err := c.Validate(); err != nil {
 		return Found{}, err
@@ -171,6 +172,9 @@ func (c *Config) Probe(ctx context.Context) (Found, error) {
 		if _, err := client.Stat(c.Folder); err != nil {
 			return Found{}, trainyard.Invalid("folder %s cannot be used: %v; make it, and see that this server and the cluster's nodes may use it", c.Folder, err)
 		}
+	}
+	if err := client.Try(ctx, &c.Settings); err != nil {
+		return Found{}, err
 	}
 	where := "Slurm"
 	if c.Partition != "" {
