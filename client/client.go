@@ -65,7 +65,7 @@ func (c Config) Validate() error {
 	if err != nil || u.Host == "" || (u.Scheme != "http" && u.Scheme != "https") {
 		return trainyard.Invalid("%q is not the URL of a server: want https://HOST:PORT, or http://127.0.0.1:PORT on the server's own computer", c.URL)
 	}
-	if u.Scheme == "http" && !loopback(u.Hostname()) {
+	if u.Scheme == "http" && !trainyard.Loopback(u.Hostname()) {
 		return trainyard.Invalid("%s is plain HTTP to another computer, which would show your token to the network: use https://%s", c.URL, u.Host)
 	}
 	return nil
@@ -132,14 +132,6 @@ func nameOf(file string) string {
 		return ""
 	}
 	return "in " + file + " "
-}
-
-func loopback(host string) bool {
-	if strings.EqualFold(host, "localhost") {
-		return true
-	}
-	ip := net.ParseIP(host)
-	return ip != nil && ip.IsLoopback()
 }
 
 // Scope is the workspace that the client's relative paths are of.

@@ -147,7 +147,7 @@ func (p Profile) sameServer(other string) string {
 		if err != nil || u.Host == "" {
 			return s
 		}
-		if loopback(u.Hostname()) {
+		if trainyard.Loopback(u.Hostname()) {
 			return "this computer:" + u.Port()
 		}
 		return strings.ToLower(u.Host)

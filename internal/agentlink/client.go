@@ -46,12 +46,8 @@ type Client struct {
 func Dial(c DialConfig) (*Client, error) { return dial(c, patience) }
 
 func dial(c DialConfig, limits times) (*Client, error) {
-	u, err := url.Parse(c.URL)
-	if err != nil || (u.Scheme != "https" && u.Scheme != "http") || u.Host == "" {
-		return nil, trainyard.Invalid("%q is not the URL of a server: want https://HOST:PORT", c.URL)
-	}
-	if u.Scheme == "http" && !loopback(u.Hostname()) {
-		return nil, trainyard.Invalid("%q would send tokens and data in the clear: use https, or http on loopback", c.URL)
+	if err := trainyard.CheckServerURL(c.URL); err != nil {
+		return nil, err
 	}
 	t, err := transport(c, limits)
 	if err != nil {

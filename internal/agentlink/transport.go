@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
@@ -59,12 +58,6 @@ func plainTransport(t *http.Transport) *http.Transport {
 	p.Protocols = new(http.Protocols)
 	p.Protocols.SetHTTP1(true)
 	return p
-}
-
-// loopback says whether a host is this computer, without asking any other.
-func loopback(host string) bool {
-	ip := net.ParseIP(host)
-	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
 }
 
 // errStall is why a transfer that does not move is ended.

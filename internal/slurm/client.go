@@ -154,7 +154,12 @@ func lastWords(errs string) string {
 		if _, rest, ok := strings.Cut(line, ": error: "); ok {
 			line = rest
 		}
-		line = strings.TrimPrefix(line, "Batch job submission failed: ")
+		for _, before := range []string{"Batch job submission failed: ", "allocation failure: ", "sbatch: "} {
+			line = strings.TrimPrefix(line, before)
+		}
+		if strings.HasPrefix(line, "Try \"") { // "sbatch --help" for more
+			continue
+		}
 		if line != "" && !slices.Contains(said, line) {
 			said = append(said, line)
 		}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -280,10 +279,4 @@ func (c *Client) HostKey() (key, fingerprint string) {
 		return "", ""
 	}
 	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(r.shown))), ssh.FingerprintSHA256(r.shown)
-}
-
-// loopback says whether a host is this computer and no other.
-func loopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }

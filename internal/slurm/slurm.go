@@ -95,7 +95,7 @@ func (s *Settings) checkWay() error {
 // CheckServer says whether the cluster's nodes may reach a server at that URL, as far as the settings tell.
 func (s *Settings) CheckServer(server string) error {
 	u, err := url.Parse(server)
-	if err != nil || !loopback(u.Hostname()) {
+	if err != nil || !trainyard.Loopback(u.Hostname()) {
 		return nil
 	}
 	where := ""
@@ -105,7 +105,7 @@ func (s *Settings) CheckServer(server string) error {
 	case s.REST != nil:
 		where = s.REST.host()
 	}
-	if where == "" || loopback(where) {
+	if where == "" || trainyard.Loopback(where) {
 		return nil
 	}
 	return trainyard.Invalid("the nodes of the cluster behind %s cannot reach this server at %s, which only this computer can; "+

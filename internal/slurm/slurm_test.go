@@ -178,6 +178,32 @@ func TestWordsOfCommands(t *testing.T) {
 	}
 }
 
+// What would be refused again is told from what may pass: no room, a node that is drained, a limit on jobs, a controller that is away.
+func TestWhatIsWrongWithOptions(t *testing.T) {
+	for words, want := range map[string]bool{
+		"Invalid account or account/partition combination specified":       true,
+		"Invalid qos specification":                                        true,
+		"unrecognized option '--nope=1'":                                   true,
+		"option '--no' is ambiguous; possibilities: '--nodefile' '--nope'": true,
+		"option requires an argument -- 'p'":                               true,
+		"User's group not permitted to use this partition":                 true,
+		"Requested node configuration is not available":                    false,
+		"Required partition not available (inactive or drain)":             false,
+		"Job violates accounting/QOS policy (job submit limit, ...)":       false,
+		"Invalid job credential":                                           false,
+		"Invalid authentication credential":                                false,
+		"project over budget":                                              false,
+		"":                                                                 false,
+	} {
+		if got := Misfit(&Error{Command: "sbatch", Words: words, Err: errors.New("exit status 1")}); got != want {
+			t.Errorf("%q: %v", words, got)
+		}
+	}
+	if Misfit(nil) || Misfit(errors.New("invalid")) || Misfit(&Error{Words: "invalid", Err: errAway}) {
+		t.Error("what sbatch did not say is taken for its word")
+	}
+}
+
 // Without Slurm's commands everything says what to do about it.
 func TestNoSlurmHere(t *testing.T) {
 	c := (&Settings{Commands: "/no/such/folder"}).Client("")

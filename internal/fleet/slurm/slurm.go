@@ -19,7 +19,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
-	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -52,8 +51,8 @@ func (c *Config) Validate() error {
 		return trainyard.Invalid("cache %q cannot be used; it must be the absolute path of a folder on the nodes", c.Cache)
 	}
 	if c.ServerURL != "" {
-		if u, err := url.Parse(c.ServerURL); err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" {
-			return trainyard.Invalid("serverURL %q is not one; it must look like https://train.example.com:8443", c.ServerURL)
+		if err := trainyard.CheckServerURL(c.ServerURL); err != nil {
+			return trainyard.Invalid("serverURL: %v", err)
 		}
 	}
 	return c.Settings.Validate()

@@ -329,7 +329,9 @@ func TestWhatCannotBe(t *testing.T) {
 	if err := (&Config{Cache: "/a b"}).Validate(); trainyard.CodeOf(err) != trainyard.CodeInvalid {
 		t.Error(err)
 	}
-	if err := (&Config{ServerURL: "train.example.com"}).Validate(); trainyard.CodeOf(err) != trainyard.CodeInvalid {
-		t.Error(err)
+	for _, url := range []string{"train.example.com", "http://192.0.2.9:1234"} {
+		if err := (&Config{ServerURL: url}).Validate(); trainyard.CodeOf(err) != trainyard.CodeInvalid {
+			t.Errorf("%s: %v", url, err)
+		}
 	}
 }

@@ -120,6 +120,11 @@ func (c *Config) Validate() error {
 	case c.Tasks < 0 || c.ImagePullGrace < 0 || c.TTL < 0:
 		return trainyard.Invalid("tasks, imagePullGrace and ttl cannot be negative")
 	}
+	if c.ServerURL != "" {
+		if err := trainyard.CheckServerURL(c.ServerURL); err != nil {
+			return trainyard.Invalid("server_url: %v", err)
+		}
+	}
 	if !c.InCluster {
 		if _, err := readKubeconfig(c.Kubeconfig, c.Context); err != nil {
 			return err

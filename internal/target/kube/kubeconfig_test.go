@@ -55,6 +55,8 @@ func TestValidate(t *testing.T) {
 			c.InstanceTypes = map[string]InstanceType{"gpu": {Resources: PodResources{Limits: map[string]string{"cpu": "two"}}}}
 		}, `instance type "gpu": cpu is "two"`},
 		{"a default that is not there", func(c *Config) { c.DefaultInstanceType = "big" }, "there are: defaultinstancetype"},
+		{"a server on this computer", func(c *Config) { c.ServerURL = "http://127.0.0.1:7878" }, ""},
+		{"a server that is spoken to in the clear", func(c *Config) { c.ServerURL = "http://198.18.0.1:17951" }, "server_url: \"http://198.18.0.1:17951\" would send tokens"},
 		{"less than nothing", func(c *Config) { c.TTL = -1 }, "negative"},
 	}
 	for _, tt := range tests {

@@ -32,7 +32,7 @@ func dyingAgent(dir, dieAt string) error {
 	}
 	ctx := context.Background()
 	s := slurm.Settings{ConfPath: os.Getenv("TRAINYARD_TEST_SLURM_CONF")}
-	d, err := (&Config{s}).open(ctx, target.Env{Dir: filepath.Join(dir, "driver"), Program: program}, func(step string) {
+	d, err := (&Config{Settings: s}).open(ctx, target.Env{Dir: filepath.Join(dir, "driver"), Program: program}, func(step string) {
 		if step == dieAt {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			select {}

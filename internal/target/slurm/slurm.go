@@ -43,7 +43,20 @@ func Kind() target.Kind {
 }
 
 // Config is where jobs go and how Slurm is reached.
-type Config struct{ slurm.Settings }
+type Config struct {
+	slurm.Settings
+	ServerURL string `json:"serverURL,omitempty"` // at which nodes reach the server; default the server's own, which Env.Server is in either case
+}
+
+// Validate says what is wrong with c.
+func (c *Config) Validate() error {
+	if c.ServerURL != "" {
+		if err := trainyard.CheckServerURL(c.ServerURL); err != nil {
+			return trainyard.Invalid("server_url: %v", err)
+		}
+	}
+	return c.Settings.Validate()
+}
 
 var (
 	_ target.Config  = (*Config)(nil)
@@ -144,7 +157,8 @@ type Found struct {
 	Notes   []string // in words
 }
 
-// Probe looks at the partition without changing anything, and says in words what is there.
+// Probe looks at the partition and has Slurm look at the settings, without changing anything, and says in words what is there. What Slurm does
+// not take has CodeInvalid.
 func (c *Config) Probe(ctx context.Context) (Found, error) {
 	if err := c.Validate(); err != nil {
 		return Found{}, err
@@ -159,6 +173,9 @@ func (c *Config) Probe(ctx context.Context) (Found, error) {
 		if _, err := client.Stat(c.Folder); err != nil {
 			return Found{}, trainyard.Invalid("folder %s cannot be used: %v; make it, and see that this server and the cluster's nodes may use it", c.Folder, err)
 		}
+	}
+	if err := client.Try(ctx, &c.Settings); err != nil {
+		return Found{}, err
 	}
 	where := "Slurm"
 	if c.Partition != "" {

@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"encoding/json"
 	"os"
 	"strings"
 	"testing"
@@ -239,14 +240,76 @@ func TestProbe(t *testing.T) {
 	}
 }
 
+// What sbatch says of options that are wrong is said before there is a job; a partition that is down or has no node to spare is none of that.
+func TestProbeHasSlurmLookAtTheSettings(t *testing.T) {
+	for _, way := range []string{byCommands, byLogin} {
+		for name, c := range map[string]struct {
+			settings string
+			want     string
+		}{
+			"nothing":                  {`{}`, ""},
+			"a line that is fine":      {`{"sbatch":["--nice=7"]}`, ""},
+			"a partition that is down": {`{"partition":"down"}`, ""},
+			"an option it has not":     {`{"sbatch":["--nope=1"]}`, "unrecognized option '--nope=1'"},
+			"a node it has not":        {`{"sbatch":["--nodelist=nosuch"]}`, "Invalid node name specified"},
+			"a feature it has not":     {`{"constraint":"nope"}`, "Invalid feature specification"},
+			"a reservation it has not": {`{"reservation":"nope"}`, "Requested reservation is invalid"},
+		} {
+			t.Run(way+", "+name, func(t *testing.T) {
+				s := labBy(t, way)
+				if way == byLogin {
+					s.Folder = t.TempDir()
+				}
+				if err := json.Unmarshal([]byte(c.settings), &s); err != nil {
+					t.Fatal(err)
+				}
+				_, err := (&Config{Settings: s}).Probe(t.Context())
+				if c.want == "" && err != nil {
+					t.Errorf("refused: %v", err)
+				}
+				if c.want != "" && (trainyard.CodeOf(err) != trainyard.CodeInvalid || !strings.Contains(err.Error(), c.want)) {
+					t.Errorf("%v, want %q", err, c.want)
+				}
+			})
+		}
+	}
+}
+
+func TestProbePassesPartitionsWithoutRoom(t *testing.T) {
+	s := lab(t)
+	list, err := s.Client("").Nodes(t.Context(), "main")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, n := range list {
+		names = append(names, n.Name)
+	}
+	all := "nodename=" + strings.Join(names, ",")
+	command(t, s, "scontrol", "update", all, "state=drain", "reason=test")
+	defer command(t, s, "scontrol", "update", all, "state=resume")
+	if _, err := (&Config{Settings: s}).Probe(t.Context()); err != nil {
+		t.Errorf("all nodes drained: %v", err)
+	}
+	command(t, s, "scontrol", "update", "partitionname=low", "state=drain")
+	defer command(t, s, "scontrol", "update", "partitionname=low", "state=up")
+	s.Partition = "low"
+	if _, err := (&Config{Settings: s}).Probe(t.Context()); err != nil {
+		t.Errorf("the partition drained: %v", err)
+	}
+}
+
 func TestWhatSlurmRefusesIsAnError(t *testing.T) {
 	s := lab(t)
 	s.Partition = "no-such"
 	d := open(t, s, t.TempDir())
 	task := makeTask(t, "refused", "true", 1)
 	err := d.Start(t.Context(), task)
-	if err == nil || !strings.Contains(err.Error(), "invalid partition specified: no-such") {
+	if err == nil || !strings.Contains(err.Error(), "invalid partition specified: no-such") || strings.Contains(err.Error(), string(task.ID)) {
 		t.Errorf("start: %v", err)
+	}
+	if class := trainyard.ClassOf(err); class != trainyard.ClassUser {
+		t.Errorf("its class is %q, and the same would be tried again", class)
 	}
 	if all, err := d.Observe(t.Context()); err != nil || len(all) != 0 {
 		t.Errorf("it is listed: %+v, %v", all, err)

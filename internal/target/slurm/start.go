@@ -58,7 +58,7 @@ func (d *Driver) Start(ctx context.Context, task trainyard.Task) error {
 		if err := d.discard(t); err != nil {
 			d.env.Log.Warn("clear away a task that Slurm refused", "task", t.id, "err", err)
 		}
-		return fmt.Errorf("start task %q: %w", task.ID, err)
+		return refused(err)
 	}
 	poke(d.kick)
 	return nil
@@ -194,6 +194,14 @@ var (
 // undecided says whether err leaves open if Slurm takes the task, or has taken it: only a refusal of sbatch's is an end of it.
 func undecided(err error) bool { return slurm.Away(err) || errors.Is(err, errNotLookedFor) }
 
+// refused puts in words that Slurm does not take a task. That of options which are wrong is their owner's to mend, and not tried again.
+func refused(err error) error {
+	if !slurm.Misfit(err) {
+		return fmt.Errorf("hand the task to Slurm: %w", err)
+	}
+	return &trainyard.ClassError{Class: trainyard.ClassUser, Err: fmt.Errorf("Slurm does not take the job with the settings of its compute: %w", err)}
+}
+
 // claim is the number of the job whose script has begun; "" if none has.
 func (d *Driver) claim(t *task) string {
 	text, err := slurm.Read(d.client, d.sign(t.name)+"."+beginSign)
@@ -243,7 +251,12 @@ func (d *Driver) submitLater(t *task) {
 				d.env.Log.Warn("Slurm has not said that it has a task", "task", t.id, "err", err)
 			}
 		default:
-			d.conclude(t, &ending{Ended: time.Now(), Result: trainyard.Result{Class: trainyard.ClassStart, ExitCode: -1, Message: err.Error()}})
+			err = refused(err)
+			r := trainyard.Result{Class: trainyard.ClassStart, ExitCode: -1, Message: err.Error()}
+			if class := trainyard.ClassOf(err); class != "" {
+				r.Class = class
+			}
+			d.conclude(t, &ending{Ended: time.Now(), Result: r})
 		}
 		t.op.Unlock()
 	}

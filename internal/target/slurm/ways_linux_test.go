@@ -206,6 +206,8 @@ func TestWhatEveryWayNeeds(t *testing.T) {
 		`{"folder":"/f","rest":{"url":"https://hpc:6820","token":"x"}}`:                 "needs the name of its user",
 		`{"folder":"/f","rest":{"url":"unix:/s"},"sbatch":["--nice=1"]}`:                "sbatch lines cannot be used with slurmrestd",
 		`{"folder":"/f","login":{"address":"hpc","user":"u"}}`:                          "needs a password or a private key",
+		`{"serverURL":"http://192.0.2.9:1234"}`:                                         `server_url: "http://192.0.2.9:1234" would send tokens`,
+		`{"serverURL":"ftp://x"}`:                                                       "want https://HOST:PORT",
 		`{"folder":"/f","rest":{"url":"unix:/s"},"login":{"address":"hpc","user":"u"}}`: "two ways to the same Slurm",
 	} {
 		var c Config
