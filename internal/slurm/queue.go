@@ -25,6 +25,10 @@ const (
 	BootFail    = "BOOT_FAIL"
 	Preempted   = "PREEMPTED"
 	Revoked     = "REVOKED"
+
+	Requeued    = "REQUEUED" // these three are of jobs that were put back in the queue
+	RequeueHold = "REQUEUE_HOLD"
+	SpecialExit = "SPECIAL_EXIT"
 )
 
 // Job is a job as Slurm shows it.
@@ -37,6 +41,7 @@ type Job struct {
 	Nodes     int
 	NodeList  string // "n[0-3]"
 	TimeLimit string
+	Restarts  int       // how often Slurm has taken it off its nodes and put it back in its queue; only of Client.Job
 	Start     time.Time // or when Slurm expects it to begin; zero if it cannot say
 	End       time.Time // of one that has ended
 
@@ -49,6 +54,15 @@ type Job struct {
 func (j Job) Ended() bool {
 	switch j.State {
 	case Completed, Cancelled, Failed, Timeout, Deadline, OutOfMemory, NodeFail, BootFail, Preempted, Revoked:
+		return true
+	}
+	return false
+}
+
+// Waits says whether the job is in the queue: it has not begun, or Slurm has put it back there.
+func (j Job) Waits() bool {
+	switch j.State {
+	case Pending, Requeued, RequeueHold, SpecialExit:
 		return true
 	}
 	return false
@@ -148,6 +162,7 @@ func parseShow(line string) Job {
 	j := Job{ID: get("JobId"), Name: get("JobName"), State: get("JobState"), Reason: get("Reason"), Partition: get("Partition"),
 		NodeList: get("NodeList"), TimeLimit: get("TimeLimit"), Start: seconds(get("StartTime")), End: seconds(get("EndTime"))}
 	j.Nodes, _ = strconv.Atoi(get("NumNodes"))
+	j.Restarts, _ = strconv.Atoi(get("Restarts"))
 	j.ExitCode, j.Signal = exit(get("ExitCode"))
 	return j
 }

@@ -69,13 +69,14 @@ type jobInfo struct {
 	Start       int64  `json:"start_time"`
 	End         int64  `json:"end_time"`
 	Status      int    `json:"exit_code"` // as wait(2) has it
+	Restarts    int    `json:"restart_cnt"`
 	ArrayID     int64  `json:"array_job_id"`
 	HetID       int64  `json:"het_job_id"`
 }
 
 func (i *jobInfo) job() Job {
 	j := Job{ID: strconv.FormatInt(i.ID, 10), Name: i.Name, State: i.State, Reason: i.Reason, Partition: i.Partition, Nodes: i.Nodes, NodeList: i.NodeList,
-		TimeLimit: "UNLIMITED", ExitCode: i.Status >> 8 & 0xff, Signal: i.Status & 0x7f}
+		TimeLimit: "UNLIMITED", ExitCode: i.Status >> 8 & 0xff, Signal: i.Status & 0x7f, Restarts: i.Restarts}
 	if i.Description != "" {
 		j.Reason = i.Description
 	}

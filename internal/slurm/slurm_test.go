@@ -128,8 +128,8 @@ func TestWhy(t *testing.T) {
 
 func TestShowAndAccounting(t *testing.T) {
 	j := parseShow("JobId=4 JobName=a@b UserId=root(0) JobState=FAILED Reason=NonZeroExitCode Dependency=(null) ExitCode=137:0 TimeLimit=00:41:00 " +
-		"StartTime=1795243978 EndTime=1795243990 Partition=main NodeList=n0 NumNodes=1 Comment=JobState=COMPLETED\n")
-	if j.ID != "4" || j.Name != "a@b" || j.State != Failed || j.ExitCode != 137 || j.Signal != 0 || j.TimeLimit != "00:41:00" || j.NodeList != "n0" || j.End.Unix() != 1795243990 {
+		"StartTime=1795243978 EndTime=1795243990 Partition=main NodeList=n0 NumNodes=1 Restarts=2 Comment=JobState=COMPLETED\n")
+	if j.ID != "4" || j.Name != "a@b" || j.State != Failed || j.ExitCode != 137 || j.Signal != 0 || j.TimeLimit != "00:41:00" || j.NodeList != "n0" || j.End.Unix() != 1795243990 || j.Restarts != 2 {
 		t.Errorf("%+v", j)
 	}
 	j, ok := parseAccount("4|a@b|CANCELLED by 0|0:15|1795243978|1795243990|main|n0\n")

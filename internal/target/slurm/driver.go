@@ -64,6 +64,7 @@ type task struct {
 	began   bool                      // Slurm has it, or will: it is shown, and never started again
 	waits   string                    // why it could not be handed to Slurm yet
 	running time.Time                 // when the script began, by the clock of the folder
+	noticed time.Time                 // when that was seen here
 	ends    map[int]trainyard.TaskEnd // of its ranks, counted from 0
 	over    time.Time                 // when all of them were known
 	seen    slurm.Job                 // what the queue last said

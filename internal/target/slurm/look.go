@@ -281,7 +281,7 @@ func (d *Driver) sighted(t *task, path, part string, rank int) (bool, error) {
 		}
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		t.running = info.ModTime()
+		t.running, t.noticed = info.ModTime(), time.Now()
 		if t.job == "" {
 			poke(t.nudge) // the sign has its job's number
 		}

@@ -166,6 +166,37 @@ func TestPreemptedIsALostNode(t *testing.T) {
 	}
 }
 
+// An administrator has Slurm put a job back in its queue. What ran of it is over, whether it heeds SIGTERM or not; another attempt may begin, and the job that
+// waits is not to run beside it.
+func TestPutBackInTheQueueIsPreempted(t *testing.T) {
+	s := lab(t)
+	for _, way := range []string{byCommands, byREST} {
+		for name, program := range map[string]string{"heeds": "trap 'exit 0' TERM; echo up; while :; do sleep 0.05; done", "deaf": "trap '' TERM; echo up; while :; do sleep 0.05; done"} {
+			t.Run(way+" "+name, func(t *testing.T) {
+				by := labBy(t, way)
+				by.Folder = t.TempDir()
+				d := open(t, by, t.TempDir())
+				task := makeTask(t, "requeued", program, 1)
+				start(t, d, task)
+				running(t, d, task.ID)
+				until(t, time.Minute, "it is up", func() bool { return logOf(t, d, task.ID) == "up\n" }, func() string { return logOf(t, d, task.ID) })
+				job := jobOf(d, task.ID)
+				command(t, s, "scontrol", "update", "jobid="+job, "requeue=1")
+				command(t, s, "scontrol", "requeue", job)
+				o := ended(t, d, task.ID)
+				if o.Result.Class != trainyard.ClassPreempted || o.Result.Message != "Slurm took job "+job+" off its nodes and put it back in its queue (requeue)" {
+					t.Errorf("result is %+v", *o.Result)
+				}
+				state := ""
+				until(t, time.Minute, "the job is out of the queue", func() bool {
+					state = strings.TrimSpace(command(t, s, "squeue", "--noheader", "--states=all", "--format=%T", "--jobs="+job))
+					return state == slurm.Cancelled
+				}, func() string { return state })
+			})
+		}
+	}
+}
+
 func TestSlurmsTimeLimit(t *testing.T) {
 	t.Parallel()
 	s := lab(t)

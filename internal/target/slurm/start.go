@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"time"
 
@@ -204,12 +205,19 @@ func refused(err error) error {
 
 // claim is the number of the job whose script has begun; "" if none has.
 func (d *Driver) claim(t *task) string {
+	job, _ := d.claimed(t)
+	return job
+}
+
+// claimed is claim, and how often Slurm had put that job back in its queue by then.
+func (d *Driver) claimed(t *task) (job string, restarts int) {
 	text, err := slurm.Read(d.client, d.sign(t.name)+"."+beginSign)
 	if err != nil {
-		return ""
+		return "", 0
 	}
-	job, _, _ := strings.Cut(string(text), ".")
-	return job
+	job, count, _ := strings.Cut(strings.TrimSpace(string(text)), ".")
+	restarts, _ = strconv.Atoi(count)
+	return job, restarts
 }
 
 // submitLater tries until Slurm takes the task or refuses it, or nobody wants it any more.

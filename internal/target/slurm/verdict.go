@@ -2,6 +2,7 @@ package slurm
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,7 +47,7 @@ func (d *Driver) judge(t *task) {
 	case f.failing():
 		d.stop(t, f.rec.Grace, true)
 	case waited:
-		d.conclude(t, f.told())
+		d.conclude(t, f.untold())
 	}
 }
 
@@ -66,16 +67,23 @@ func (d *Driver) settled(t *task) bool {
 	return fresh && (t.missed > 1 || t.missed == 0 && t.seen.Ended())
 }
 
-// examine ends a task if its job is over.
+// putBack says whether Slurm, asked after the task's script was seen to have begun, has said that its job waits: it took it off its nodes. Driver.mu
+// is held.
+func (d *Driver) putBack(t *task) bool {
+	return !t.running.IsZero() && d.view.asked.After(t.noticed) && t.missed == 0 && t.seen.Waits()
+}
+
+// examine ends a task if its job is over, or waits after it has begun.
 func (d *Driver) examine(ctx context.Context, t *task) error {
 	d.mu.Lock()
-	settled := d.settled(t)
+	settled, back := d.settled(t), d.putBack(t)
 	j, missed, job, mark, ours := t.seen, t.missed, t.job, t.rec.Mark, t.stop != nil
 	d.mu.Unlock()
-	if !settled {
+	if !settled && !back {
 		return nil
 	}
-	if claimed := d.claim(t); claimed != "" && claimed != job { // two jobs were made, and this one ran nothing
+	claimed, restarts := d.claimed(t)
+	if claimed != "" && claimed != job { // two jobs were made, and this one ran nothing
 		d.env.Log.Info("another job runs the task", "task", t.id, "job", claimed)
 		_ = d.number(t, claimed)
 		d.mu.Lock()
@@ -85,7 +93,7 @@ func (d *Driver) examine(ctx context.Context, t *task) error {
 	}
 	detail, err := d.client.Job(ctx, job, mark)
 	switch {
-	case err == nil && detail.Ended():
+	case err == nil && (detail.Ended() || back && claimed != "" && detail.Waits()):
 		j = detail
 	case errors.Is(err, slurm.ErrUnknown) && missed > 1:
 		j = slurm.Job{ID: job}
@@ -99,12 +107,18 @@ func (d *Driver) examine(ctx context.Context, t *task) error {
 			j.By = a.By
 		}
 	}
-	d.sentence(t, j)
+	d.sentence(t, j, restarts)
+	if j.Waits() { // it would begin again, and find that it has run
+		if err := d.client.CancelPending(ctx, slurm.Ref{ID: job, Name: mark}); err != nil {
+			d.env.Log.Warn("take a job out of the queue that Slurm put back there", "task", t.id, "job", job, "err", err)
+		}
+	}
 	return nil
 }
 
-// sentence ends a task whose job has ended as j says, unless its signs, or somebody who removed it, were quicker than Slurm's answers.
-func (d *Driver) sentence(t *task, j slurm.Job) {
+// sentence ends a task whose job has ended, or waits again, as j says, unless its signs, or somebody who removed it, were quicker than Slurm's
+// answers. restarts is how often the job had been put back in the queue when its script began.
+func (d *Driver) sentence(t *task, j slurm.Job, restarts int) {
 	tail, oom := slurm.Tail(d.client, d.path(t.name, slurmFile)), d.killedForMemory(t)
 	d.looking.Lock()
 	defer d.looking.Unlock()
@@ -112,7 +126,7 @@ func (d *Driver) sentence(t *task, j slurm.Job) {
 	d.mu.Lock()
 	f, over := t.facts(), t.ending != nil || t.gone
 	d.mu.Unlock()
-	if f.tail, f.oom = tail, oom; !over {
+	if f.tail, f.oom, f.restarts = tail, oom, restarts; !over {
 		d.conclude(t, f.verdict(j))
 	}
 }
@@ -125,12 +139,19 @@ type facts struct {
 	ends    map[int]trainyard.TaskEnd
 	tail    string // the last that Slurm said into the job's own file
 	oom     bool   // it said there that memory ran out
+
+	restarts int // how often Slurm had put the job back in its queue when the script began
 }
 
 // killedForMemory looks for what slurmstepd says of a step that used too much: the state of a whole gang tells nothing of that.
 func (d *Driver) killedForMemory(t *task) bool {
 	data, err := slurm.Read(d.client, d.path(t.name, slurmFile))
 	return err == nil && (bytes.Contains(data, []byte("oom-kill event")) || bytes.Contains(data, []byte("oom_kill event")))
+}
+
+// putBack says whether Slurm has put a job back in its queue since its script began.
+func (f *facts) putBack(j slurm.Job) bool {
+	return !f.running.IsZero() && (j.Waits() || j.Restarts > f.restarts)
 }
 
 func (t *task) facts() facts {
@@ -199,6 +220,16 @@ func (f *facts) told() *ending {
 	return e
 }
 
+// untold is told for a task of which Slurm does not say that it is over. That a program was asked to end is no word of its own: it was canceled
+// only if somebody here asked.
+func (f *facts) untold() *ending {
+	e := f.told()
+	if r := &e.Result; r.Class == trainyard.ClassCanceled && !f.asked() {
+		r.Class, r.Message = trainyard.ClassNodeLost, fmt.Sprintf("it was asked to end (SIGTERM), and not from here; Slurm did not say why within %s", stuck)
+	}
+	return e
+}
+
 // worse says whether a is more to blame for the end of all than b: it was not ended by others, or it ended first.
 func worse(a, b trainyard.TaskEnd) bool {
 	ours, theirs := a.Result.Class == trainyard.ClassCanceled, b.Result.Class == trainyard.ClassCanceled
@@ -260,6 +291,8 @@ func (f *facts) verdict(j slurm.Job) *ending {
 		if code < 0 {
 			r.Message = "stopped before Slurm began it"
 		}
+	case j.State != slurm.Cancelled && f.putBack(j):
+		set(trainyard.ClassPreempted, -1, "Slurm took job %s off its nodes and put it back in its queue (requeue)", j.ID)
 	case j.State == slurm.OutOfMemory, j.State == slurm.Failed && f.oom:
 		r.LimitMB = f.rec.Resources.MemoryMB
 		r.PeakMB = max(r.PeakMB, r.LimitMB) // all together; programs know only their largest
@@ -279,6 +312,9 @@ func (f *facts) verdict(j slurm.Job) *ending {
 			by = " by " + j.By
 		}
 		set(trainyard.ClassCanceled, code, "job %s was canceled in Slurm (scancel%s)", j.ID, by)
+	case f.all() && r.Class == trainyard.ClassCanceled:
+		set(trainyard.ClassNodeLost, code, "it was asked to end (SIGTERM), and not from here: by a signal in Slurm (scancel --signal, or --signal of its job), "+
+			"or on its node; Slurm says %s of job %s", cmp.Or(j.State, "nothing"), j.ID)
 	case f.all() || r.Class != trainyard.ClassOK && r.Class != trainyard.ClassCanceled: // the program has said it
 	case j.State == "":
 		set(trainyard.ClassNodeLost, -1, "Slurm does not know job %s any more, and it left no word of its end", j.ID)

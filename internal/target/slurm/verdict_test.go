@@ -29,6 +29,20 @@ func TestVerdict(t *testing.T) {
 			slurm.Job{State: slurm.NodeFail, NodeList: "n3"}, trainyard.ClassNodeLost, -1, "NODE_FAIL, n3"},
 		"a node that did not boot is a lost node": {facts{rec: one}, slurm.Job{State: slurm.BootFail}, trainyard.ClassNodeLost, -1, "BOOT_FAIL"},
 		"a job that nobody knows is a lost node":  {facts{rec: one, running: began}, slurm.Job{ID: "7"}, trainyard.ClassNodeLost, -1, "does not know job 7"},
+		"a job that waits again was taken off its nodes, whatever the program made of its end": {facts{rec: one, running: began, ends: ends{0: result(trainyard.ClassCanceled, 143, 1)}},
+			slurm.Job{ID: "7", State: slurm.Pending}, trainyard.ClassPreempted, -1, "took job 7 off its nodes and put it back in its queue"},
+		"a job that an administrator holds back was taken off its nodes": {facts{rec: one, running: began}, slurm.Job{ID: "7", State: slurm.RequeueHold},
+			trainyard.ClassPreempted, -1, "put it back"},
+		"a job that began again after its script had begun was taken off its nodes": {facts{rec: one, running: began, restarts: 1, ends: ends{0: result(trainyard.ClassCanceled, 143, 1)}},
+			slurm.Job{ID: "7", State: slurm.Completed, Restarts: 2}, trainyard.ClassPreempted, -1, "put it back"},
+		"a job that was put back before its script began ended by itself": {facts{rec: one, running: began, restarts: 1, ends: ends{0: result(trainyard.ClassUser, 3, 1)}},
+			slurm.Job{State: slurm.Failed, Restarts: 1, ExitCode: 3}, trainyard.ClassUser, 3, "said"},
+		"a job that was put back and then canceled was canceled": {facts{rec: one, running: began}, slurm.Job{ID: "7", State: slurm.Cancelled, Restarts: 1},
+			trainyard.ClassCanceled, 137, "canceled in Slurm"},
+		"a job that we stopped was stopped, even if it waits again": {facts{rec: one, running: began, stop: &stopRecord{}}, slurm.Job{State: slurm.Pending},
+			trainyard.ClassCanceled, 137, "stopped"},
+		"a program that somebody else asked to end was not canceled": {facts{rec: one, running: began, ends: ends{0: result(trainyard.ClassCanceled, 143, 1)}},
+			slurm.Job{ID: "7", State: slurm.Failed, ExitCode: 143}, trainyard.ClassNodeLost, 143, "not from here"},
 		"a job that Slurm canceled for somebody says for whom": {facts{rec: one, running: began}, slurm.Job{ID: "7", State: slurm.Cancelled, By: "ann"},
 			trainyard.ClassCanceled, 137, "job 7 was canceled in Slurm (scancel by ann)"},
 		"a job over its time limit ran out of time": {facts{rec: one, running: began, ends: ends{0: result(trainyard.ClassCanceled, 143, 1)}},
@@ -50,6 +64,17 @@ func TestVerdict(t *testing.T) {
 		if e.Result.Class != c.class || e.Result.ExitCode != c.code || !strings.Contains(e.Result.Message, c.words) || e.Ended.Before(e.Started) {
 			t.Errorf("%s: %+v from %v to %v, want %s, %d and %q", name, e.Result, e.Started, e.Ended, c.class, c.code, c.words)
 		}
+	}
+}
+
+func TestWithoutSlurmsWordOnlyWhatWeAskedToEndIsCanceled(t *testing.T) {
+	f := facts{rec: record{Task: trainyard.Task{Hi: 1}}, ends: map[int]trainyard.TaskEnd{0: {Result: trainyard.Result{Class: trainyard.ClassCanceled, ExitCode: 143}}}}
+	if r := f.untold().Result; r.Class != trainyard.ClassNodeLost || !strings.Contains(r.Message, "not from here") {
+		t.Errorf("asked by somebody else: %+v", r)
+	}
+	f.stop = &stopRecord{}
+	if r := f.untold().Result; r.Class != trainyard.ClassCanceled || r.Message != "stopped" {
+		t.Errorf("asked by us: %+v", r)
 	}
 }
 
