@@ -200,7 +200,7 @@ func refused(err error) error {
 	if !slurm.Misfit(err) {
 		return fmt.Errorf("hand the task to Slurm: %w", err)
 	}
-	return &trainyard.ClassError{Class: trainyard.ClassUser, Err: fmt.Errorf("Slurm does not take the job with the settings of its compute: %w", err)}
+	return &trainyard.ClassError{Class: trainyard.ClassUser, Err: fmt.Errorf("the settings of its compute are not what Slurm takes: %w", err)}
 }
 
 // claim is the number of the job whose script has begun; "" if none has.
