@@ -133,7 +133,7 @@ func keepLoginKey(old, settings json.RawMessage) (json.RawMessage, error) {
 	if now, err = keepHostKey(before, now); err != nil {
 		return nil, err
 	}
-	return withLogin(settings, now)
+	return with(settings, "login", now)
 }
 
 func loginOf(settings json.RawMessage) (json.RawMessage, error) {
@@ -146,12 +146,13 @@ func loginOf(settings json.RawMessage) (json.RawMessage, error) {
 	return s.Login, nil
 }
 
-func withLogin(settings, login json.RawMessage) (json.RawMessage, error) {
+// with is settings in which name is value.
+func with(settings json.RawMessage, name string, value json.RawMessage) (json.RawMessage, error) {
 	set := map[string]json.RawMessage{}
 	if err := json.Unmarshal(settings, &set); err != nil {
 		return nil, trainyard.Invalid("its properties cannot be read: %v", err)
 	}
-	set["login"] = login
+	set[name] = value
 	return json.Marshal(set)
 }
 
@@ -173,12 +174,13 @@ func probeSlurm(ctx context.Context, settings json.RawMessage) (control.Found, e
 	c.Login.HostKey = found.HostKey
 	login, err := json.Marshal(c.Login)
 	if err == nil {
-		settings, err = withLogin(settings, login)
+		settings, err = with(settings, "login", login)
 	}
 	return control.Found{Settings: settings, Notes: found.Notes}, err
 }
 
-// probeKubernetes asks the cluster for its version, its nodes, and for the rights that are needed.
+// probeKubernetes asks the cluster for its version, its nodes, and for the rights that are needed. The namespace of the kubeconfig's context is
+// written down where none is named.
 func probeKubernetes(ctx context.Context, settings json.RawMessage) (control.Found, error) {
 	var c targetkube.Config
 	if err := json.Unmarshal(settings, &c); err != nil {
@@ -186,9 +188,21 @@ func probeKubernetes(ctx context.Context, settings json.RawMessage) (control.Fou
 	}
 	ctx, stop := context.WithTimeout(ctx, 30*time.Second)
 	defer stop()
+	named := c.Namespace != ""
+	c.OfContext()
 	found, err := targetkube.Probe(ctx, c)
 	if err != nil {
 		return control.Found{}, err
+	}
+	if !named && c.Namespace != "" {
+		namespace, err := json.Marshal(c.Namespace)
+		if err == nil {
+			settings, err = with(settings, "namespace", namespace)
+		}
+		if err != nil {
+			return control.Found{}, err
+		}
+		found.Warnings = append(found.Warnings, fmt.Sprintf("its jobs are in namespace %s, which is that of the kubeconfig's context", c.Namespace))
 	}
 	return control.Found{Settings: settings, Notes: found.Warnings}, nil
 }

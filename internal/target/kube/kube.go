@@ -16,6 +16,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -44,7 +45,7 @@ type Config struct {
 	Kubeconfig string `json:"kubeconfig,omitempty"` // its text, with everything in it: files and commands that it names are refused
 	Context    string `json:"context,omitempty"`    // of the kubeconfig; default its current one
 	InCluster  bool   `json:"inCluster,omitempty"`  // instead of a kubeconfig: the account of the pod that the server runs in
-	Namespace  string `json:"namespace,omitempty"`  // default "default"
+	Namespace  string `json:"namespace,omitempty"`  // default "default"; see OfContext
 
 	InstanceTypes       map[string]InstanceType `json:"instanceTypes,omitempty"`       // besides the built-in "defaultinstancetype"
 	DefaultInstanceType string                  `json:"defaultInstanceType,omitempty"` // default "defaultinstancetype"
@@ -152,7 +153,19 @@ func (t InstanceType) validate(name string) error {
 			}
 		}
 	}
+	for _, what := range slices.Sorted(maps.Keys(t.Resources.Requests)) {
+		most, limited := t.Resources.Limits[what]
+		if least := t.Resources.Requests[what]; limited && least != "" && most != "" && above(least, most) {
+			return trainyard.Invalid("instance type %q: it requests %s of %s, and its limit is %s; a request can be at most the limit", name, least, what, most)
+		}
+	}
 	return nil
+}
+
+// above compares two quantities that checkQuantity has passed.
+func above(a, b string) bool {
+	q := resource.MustParse(a)
+	return q.Cmp(resource.MustParse(b)) > 0
 }
 
 func checkQuantity(what, amount string) error {

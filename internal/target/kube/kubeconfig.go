@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"encoding/base64"
 	"net/url"
 	"slices"
@@ -21,6 +22,8 @@ type kubeconfig struct {
 		Context struct {
 			Cluster string `yaml:"cluster"`
 			User    string `yaml:"user"`
+
+			Namespace string `yaml:"namespace"`
 		} `yaml:"context"`
 	} `yaml:"contexts"`
 	Clusters []struct {
@@ -53,6 +56,21 @@ type account struct {
 	Password  string `yaml:"password"`
 	Exec      any    `yaml:"exec"`
 	Provider  any    `yaml:"auth-provider"`
+}
+
+// OfContext names the namespace of the kubeconfig's context, as kubectl would use it, where c names none. It is for when a compute is attached:
+// tasks that run must not be looked for elsewhere when the kubeconfig's words are read anew. A kubeconfig that cannot be read changes nothing.
+func (c *Config) OfContext() {
+	var k kubeconfig
+	if c.Namespace != "" || c.InCluster || yaml.Unmarshal([]byte(c.Kubeconfig), &k) != nil {
+		return
+	}
+	for _, one := range k.Contexts {
+		if one.Name == cmp.Or(c.Context, k.CurrentContext) {
+			c.Namespace = one.Context.Namespace
+			return
+		}
+	}
 }
 
 // readKubeconfig is where and as whom a context of a kubeconfig's text says to connect.

@@ -54,6 +54,12 @@ func TestValidate(t *testing.T) {
 		{"an amount that is none", func(c *Config) {
 			c.InstanceTypes = map[string]InstanceType{"gpu": {Resources: PodResources{Limits: map[string]string{"cpu": "two"}}}}
 		}, `instance type "gpu": cpu is "two"`},
+		{"a request above its limit", func(c *Config) {
+			c.InstanceTypes = map[string]InstanceType{"gpu": {Resources: PodResources{Requests: map[string]string{"cpu": "1500m", "memory": "2Gi"}, Limits: map[string]string{"cpu": "1", "memory": "2048Mi"}}}}
+		}, `instance type "gpu": it requests 1500m of cpu, and its limit is 1`},
+		{"a request that is its limit in other words", func(c *Config) {
+			c.InstanceTypes = map[string]InstanceType{"gpu": {Resources: PodResources{Requests: map[string]string{"cpu": "1000m", "memory": "2Gi"}, Limits: map[string]string{"cpu": "1"}}}}
+		}, ""},
 		{"a default that is not there", func(c *Config) { c.DefaultInstanceType = "big" }, "there are: defaultinstancetype"},
 		{"a server on this computer", func(c *Config) { c.ServerURL = "http://127.0.0.1:7878" }, ""},
 		{"a server that is spoken to in the clear", func(c *Config) { c.ServerURL = "http://198.18.0.1:17951" }, "server_url: \"http://198.18.0.1:17951\" would send tokens"},
@@ -68,6 +74,25 @@ func TestValidate(t *testing.T) {
 				t.Errorf("it says %v, want %q", err, tt.words)
 			}
 		})
+	}
+}
+
+func TestTheNamespaceOfAContextIsUsedWhereNoneIsNamed(t *testing.T) {
+	text := strings.Replace(sound, "{cluster: d, user: u}", "{cluster: c, user: u, namespace: team-a}", 1)
+	for _, tt := range []struct {
+		name string
+		c    Config
+		want string
+	}{
+		{"a context with one", Config{Kubeconfig: text, Context: "there"}, "team-a"},
+		{"the current context with one", Config{Kubeconfig: strings.Replace(text, "current-context: here", "current-context: there", 1)}, "team-a"},
+		{"a context without", Config{Kubeconfig: text}, ""},
+		{"one that is named", Config{Kubeconfig: text, Context: "there", Namespace: "mine"}, "mine"},
+		{"a kubeconfig that is none", Config{Kubeconfig: "{"}, ""},
+	} {
+		if tt.c.OfContext(); tt.c.Namespace != tt.want {
+			t.Errorf("%s: %q, want %q", tt.name, tt.c.Namespace, tt.want)
+		}
 	}
 }
 
