@@ -103,6 +103,7 @@ type Demand struct {
 type NodeAge struct {
 	ID       NodeID
 	State    NodeState
+	Serves   bool // it has a replica
 	IdleFrom time.Time
 }
 
@@ -137,6 +138,7 @@ type Ask struct {
 	Idle    []NodeID    // its nodes without work, which those jobs take first
 	Coming  int         // nodes on their way in, which they take as well
 	Have    int         // nodes that work, are idle or are on their way in
+	Serving int         // nodes of those with a replica, which does not end by itself
 	Min     int         // nodes that it always keeps
 }
 

@@ -142,24 +142,25 @@ func hostNode(ctx context.Context, n nodeConfig) error {
 			return err
 		}
 		n.Engines = engines
-		life, end := context.WithCancel(ctx)
-		came := make(chan string, 1)
+		life, end := context.WithCancelCause(ctx)
 		var looking sync.WaitGroup
 		looking.Go(func() {
 			if name := awaitEngine(life, missing, env); name != "" {
-				came <- name
-				end()
+				end(errEngineCame)
 			}
 		})
 		err = runNode(life, n, driver)
-		end()
+		came := context.Cause(life) == errEngineCame // before what follows ends the life of a node that was let go
+		end(nil)
 		looking.Wait()
-		if len(came) == 0 || ctx.Err() != nil {
+		if !came || ctx.Err() != nil {
 			return err
 		}
-		n.Log.Info("a container engine is there now; the agent begins anew with it", "engine", <-came)
+		n.Log.Info("a container engine is there now; the agent begins anew with it")
 	}
 }
+
+var errEngineCame = errors.New("an engine came")
 
 // engineLook is how often a machine is asked for an engine that it did not have.
 const engineLook = 10 * time.Second

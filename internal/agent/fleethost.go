@@ -97,8 +97,10 @@ func NewFleetHost(c FleetConfig) *FleetHost {
 
 // Run works until ctx is done. Machines go on.
 func (h *FleetHost) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
 	h.work.Go(func() { h.listen(ctx) })
 	defer h.work.Wait()
+	defer cancel() // before that: nobody listens on if this panics
 	var changed <-chan struct{}
 	if w, ok := h.cfg.Driver.(FleetWatcher); ok {
 		changed = w.Changed()
@@ -328,6 +330,10 @@ func (h *FleetHost) blame(asked []trainyard.MachineSpec, err error) (again time.
 	for _, s := range asked {
 		why, failed := each[s.ID]
 		t := h.trouble[s.ID]
+		if t == nil { // its settings have changed meanwhile: what was tried is no trouble of the new ones
+			nudge(h.news)
+			continue
+		}
 		if t.failed = failed || rest != "" && len(each) == 0; !t.failed {
 			t.begun++
 			continue

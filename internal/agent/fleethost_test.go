@@ -301,6 +301,35 @@ func TestHalfAViewOfAFleetChangesNothing(t *testing.T) {
 	})
 }
 
+// Somebody mends a machine's settings while it is being tried with the old ones: the old ones' failure is nobody's then.
+func TestSettingsThatChangeWhileAMachineIsTried(t *testing.T) {
+	hosted(t, func(t *testing.T, p *park) {
+		tried := 0
+		p.grow = func(trainyard.NodeID) error {
+			tried++
+			p.mu.Unlock() // others go on meanwhile
+			defer p.mu.Lock()
+			if tried > 1 {
+				return nil
+			}
+			p.mu.Lock()
+			p.want[0].Settings = []byte(`{"hostKey":"new"}`)
+			p.rev++
+			close(p.wake)
+			p.wake = make(chan struct{})
+			p.mu.Unlock()
+			<-time.After(time.Second)
+			return errors.New("another host key")
+		}
+		p.set("a")
+		<-time.After(time.Minute)
+		equal(t, p.machines(), "a")
+		if why := p.last().Failed["a"]; why != "" {
+			t.Errorf("told %q", why)
+		}
+	})
+}
+
 func TestMachinesThatCannotBeHad(t *testing.T) {
 	hosted(t, func(t *testing.T, p *park) {
 		p.grow = func(id trainyard.NodeID) error {

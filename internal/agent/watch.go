@@ -28,7 +28,7 @@ type watcher struct {
 	begun atomic.Int64 // number of the newest look
 
 	mu   sync.Mutex
-	eyes []*eye // one for each driver; there may be more later
+	eyes []*eye // one for each driver
 }
 
 // eye looks at one driver, again and again, and never twice at a time. How long one driver takes is nothing to the eyes of others.

@@ -22,12 +22,16 @@ const idleDefault = 120 * time.Second
 // PutCompute creates a compute or changes one.
 func (c *Control) PutCompute(ctx context.Context, who trainyard.User, in *trainyard.Compute) (*trainyard.Compute, bool, error) {
 	comp := *in
-	if comp.Location == "" { // it says nothing of the place: one that is there stays where it is
-		if old, err := c.Store.Compute(ctx, in.Key()); err == nil {
+	stays := ""
+	if old, err := c.Store.Compute(ctx, in.Key()); err == nil && old.Elastic() {
+		if comp.Location == "" { // it says nothing of the place
 			comp.Location = old.Location
 		}
+		if strings.EqualFold(comp.Location, old.Location) && c.place(old.Where) != nil {
+			stays = old.Where // its nodes are there, whatever its word for the place means by now
+		}
 	}
-	if err := c.admitCompute(&comp); err != nil {
+	if err := c.admitCompute(&comp, stays); err != nil {
 		return nil, false, err
 	}
 	if err := c.attach(ctx, &comp); err != nil {
@@ -80,8 +84,8 @@ func (c *Control) PutCompute(ctx context.Context, who trainyard.User, in *trainy
 	return &comp, created, err
 }
 
-// admitCompute checks a compute and fills its defaults in.
-func (c *Control) admitCompute(comp *trainyard.Compute) error {
+// admitCompute checks a compute and fills its defaults in. stays is the location of one whose nodes stay where they are; "" for a new one.
+func (c *Control) admitCompute(comp *trainyard.Compute, stays string) error {
 	if !computeName.MatchString(comp.Name) {
 		return trainyard.Invalid("%q cannot be a compute's name: 3 to 32 letters, digits and '-', beginning with a letter", comp.Name)
 	}
@@ -96,7 +100,7 @@ func (c *Control) admitCompute(comp *trainyard.Compute) error {
 	if comp.Location == "" {
 		comp.Location = trainyard.DefaultLocation
 	}
-	comp.Where = c.where(comp.Location)
+	comp.Where = cmp.Or(stays, c.where(comp.Location))
 	comp.Warnings = nil
 	if !strings.EqualFold(comp.Location, comp.Where) && !strings.EqualFold(comp.Location, trainyard.DefaultLocation) { // the workspace's own word says nothing
 		comp.Warnings = trainyard.Warn(comp.Warnings, fmt.Sprintf("location %s means %s here", comp.Location, comp.Where))

@@ -129,7 +129,8 @@ func (c *Control) demand(comp *trainyard.Compute, nodes []*trainyard.Node, idle 
 			delete(idle, n.ID)
 			continue
 		}
-		age := trainyard.NodeAge{ID: n.ID, State: c.stateOf(n)}
+		serves := func(ref store.TaskRef) bool { return ref.Job.Plan.Serve != nil }
+		age := trainyard.NodeAge{ID: n.ID, State: c.stateOf(n), Serves: slices.ContainsFunc(c.Store.NodeTasks(n.ID), serves)}
 		if age.State != trainyard.NodeIdle {
 			delete(idle, n.ID)
 		} else {

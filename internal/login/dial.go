@@ -38,8 +38,9 @@ func Dial(ctx context.Context, s *Settings) (*ssh.Client, ssh.PublicKey, error) 
 		if kind == shown.Type() {
 			continue
 		}
-		if c2, other, err2 := dial(ctx, s, pinned, kind); err2 == nil {
-			return c2, other, nil
+		c2, other, err2 := dial(ctx, s, pinned, kind)
+		if t, ok := errors.AsType[Trouble](err2); !ok || t.Kind != HostKey { // it is the pinned one, or what went wrong is something else
+			return c2, other, err2
 		}
 	}
 	return c, shown, err

@@ -290,3 +290,16 @@ func TestABetterJobHasTheNextNode(t *testing.T) {
 		}
 	})
 }
+
+// What serves does not end: a job that lacks its room has none in the end, and holds nobody back.
+func TestNobodyIsHeldBackForRoomThatReplicasHave(t *testing.T) {
+	one := trainyard.VMSize{Name: "A", VCPUs: 1}
+	s := Share(trainyard.Room{Name: "lab", Capacity: trainyard.Capacity{Nodes: 3}, Used: trainyard.Capacity{Nodes: 3, VCPUs: 3}, Asks: []trainyard.Ask{
+		{Compute: "served", Name: "served", Size: one, Have: 2, Serving: 2},
+		{Compute: "gang", Name: "gang", Size: one, Add: 3, Gangs: []trainyard.QueuedJob{{Name: "three", Nodes: 3, Priority: 3}}},
+		{Compute: "other", Name: "other", Size: one, Add: 1, Have: 1, Gangs: []trainyard.QueuedJob{{Name: "x", Nodes: 1, Priority: 2}, {Name: "y", Nodes: 1, Priority: 2}}},
+	}})
+	if len(s.Hold) > 0 {
+		t.Errorf("held back: %+v", s.Hold)
+	}
+}

@@ -104,6 +104,11 @@ func Ask(d trainyard.Demand, s trainyard.Scale) trainyard.Ask {
 		a.Coming = coming
 	}
 	a.Have = busy + len(a.Idle) + a.Coming
+	for _, n := range d.Nodes {
+		if n.Serves {
+			a.Serving++
+		}
+	}
 	return a
 }
 

@@ -164,7 +164,7 @@ func (s *sharing) outrank(c *cluster, lacks int) bool {
 	job := &c.Gangs[c.next]
 	lesser := map[*cluster]int{} // their claims
 	for _, o := range s.clusters {
-		if o != c && o.Low == c.Low && o.waiting(math.MinInt) > o.waiting(job.Priority) && s.has(o)+o.left > o.Min {
+		if o != c && o.Low == c.Low && o.waiting(math.MinInt) > o.waiting(job.Priority) && s.has(o)+o.left > o.stays() {
 			lesser[o] = o.claim
 			o.claim = min(o.claim, o.taken+o.waiting(job.Priority))
 		}
@@ -181,7 +181,7 @@ func (s *sharing) outrank(c *cluster, lacks int) bool {
 	}
 	for o := range lesser {
 		if o.hold == nil || o.hold.Below < job.Priority {
-			o.hold = &trainyard.Hold{Below: job.Priority, Keep: o.Min, Why: trainyard.Reason{Code: "HigherPriority",
+			o.hold = &trainyard.Hold{Below: job.Priority, Keep: o.stays(), Why: trainyard.Reason{Code: "HigherPriority",
 				Message: fmt.Sprintf("room of location %s goes to job %s of higher priority on %s", s.Name, job.Name, c.Name)}}
 		}
 	}
@@ -193,8 +193,11 @@ func (s *sharing) has(c *cluster) int {
 	return c.Have - (len(c.Idle) - len(s.idle(c))) + c.Add - c.left
 }
 
-// room is how many nodes a cluster can have in the end for a job of a priority: what the location holds, less the minimums of others, and
-// less the nodes with which others go on because they have jobs that come first. Low-priority nodes are no hindrance to dedicated ones.
+// stays is how many nodes a cluster has whatever jobs wait elsewhere: its minimum, and those with replicas, which do not end.
+func (c *cluster) stays() int { return max(c.Min, c.Serving) }
+
+// room is how many nodes a cluster can have in the end for a job of a priority: what the location holds, less the minimums of others and
+// what serves there, and less the nodes with which others go on because they have jobs that come first. Low-priority nodes are no hindrance to dedicated ones.
 func (s *sharing) room(c *cluster, priority int) int {
 	var kept trainyard.Capacity
 	for _, o := range s.clusters {
@@ -205,7 +208,7 @@ func (s *sharing) room(c *cluster, priority int) int {
 		if c.Low && !o.Low {
 			first = o.waiting(math.MinInt)
 		}
-		kept = kept.Plus(min(s.has(o), max(o.Min, first)), o.Size)
+		kept = kept.Plus(min(s.has(o), max(o.Min, o.Serving+first)), o.Size)
 	}
 	n, limited := s.Capacity.Room(kept, c.Size)
 	if !limited {

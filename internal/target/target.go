@@ -53,7 +53,7 @@ type Watcher interface {
 // Plural is a Driver that is several. Each is looked at by itself: one that takes its time, or does not answer, keeps nothing back of what
 // the others see.
 type Plural interface {
-	// Parts are the drivers that it is. There may be more later, at the end, and never fewer.
+	// Parts are the drivers that it is, always the same.
 	Parts() []Driver
 	// ObservePart is Observe for one of Parts, which holds what it lists.
 	ObservePart(ctx context.Context, part Driver) ([]trainyard.Observation, error)

@@ -73,6 +73,9 @@ func (f *fence) run(hide, keep []string, fork func() error) error {
 	if f.covers(hide) {
 		return f.cover(hide, keep, fork)
 	}
+	if unlisted(hide) != "" { // price says so
+		return fork()
+	}
 	return f.restrict(hide, keep, fork)
 }
 
@@ -87,6 +90,9 @@ func (f *fence) price(hide []string) string {
 	if hide = resolveAll(hide); f.covers(hide) {
 		return ""
 	}
+	if dir := unlisted(hide); dir != "" {
+		return notHidden + "they are below " + dir + ", which whoever runs the task may not list"
+	}
 	var said []string
 	dirs := slices.DeleteFunc(onTheWay(hide), func(dir string) bool { return unix.Access(dir, unix.W_OK) != nil })
 	if len(dirs) > 0 {
@@ -96,6 +102,17 @@ func (f *fence) price(hide []string) string {
 		said = append(said, fmt.Sprintf("tasks cannot read the server's files, but can empty them: this kernel's Landlock (version %d, Linux 6.2 has 3) does not hold truncate", f.abi))
 	}
 	return strings.Join(said, "; ")
+}
+
+// unlisted is a folder on the way to a hidden path that we may not list, as where everybody's homes are may be; "" if there is none. Rules
+// name what is beside the way: without its names, what others share there would be out of reach.
+func unlisted(hide []string) string {
+	for _, dir := range onTheWay(hide) {
+		if unix.Access(dir, unix.R_OK) == unix.EACCES {
+			return dir
+		}
+	}
+	return ""
 }
 
 // truncateABI is the first version of Landlock that forbids truncate(2).
