@@ -180,8 +180,8 @@ func TestAComputeIsShownWithWhereItIs(t *testing.T) {
 		return out.String()
 	}
 	for _, tt := range []struct{ properties, location, want, not string }{
-		{`{"computeType":"VirtualMachine","isAttachedCompute":true,"properties":{"address":"lab-pc","sshPort":2222,"administratorAccount":{"username":"ada"}}}`, "local", "address   ada@lab-pc:2222\n", "partition"},
-		{`{"computeType":"VirtualMachine","isAttachedCompute":true,"properties":{"address":"lab-pc","sshPort":22}}`, "local", "address   lab-pc\n", "partition"},
+		{`{"computeType":"VirtualMachine","isAttachedCompute":true,"properties":{"address":"lab-pc","sshPort":2222,"administratorAccount":{"username":"ada"}}}`, "local", "address  ada@lab-pc:2222\n", "partition"},
+		{`{"computeType":"VirtualMachine","isAttachedCompute":true,"properties":{"address":"lab-pc","sshPort":22}}`, "local", "address  lab-pc\n", "partition"},
 		{`{"computeType":"Slurm","isAttachedCompute":true,"properties":{"address":"login","partition":"gpu,long"}}`, "local", "address    login\n  partition  gpu,long\n", "location"},
 		{`{"computeType":"Slurm","isAttachedCompute":true,"properties":{"restURL":"https://slurm:6820","partition":"gpu"}}`, "local", "https://slurm:6820\n", ""},
 		{`{"computeType":"Kubernetes","isAttachedCompute":true,"properties":{"context":"prod","namespace":"ml"}}`, "local", "address    prod\n  namespace  ml\n", "partition"},
