@@ -62,7 +62,7 @@ kueue: build
 TABLE ?= docs/targets.md
 targets: build
 	@set -o pipefail; TRAINYARD_TARGETS_TABLE=$(abspath $(TABLE)) $(GO) test -count=1 -timeout 20m -parallel 4 -v \
-	-run 'TestTheSameJobFiles|TestUnplugging|TestAMissingImage|TestSettingsOfAnEngine' ./cmd/trainyard 2>&1 | awk -f tools/summary.awk
+	-run 'TestTheSameJobFiles|TestUnplugging|TestAMissingImage|TestAPilotThat|TestSettingsOfAnEngine' ./cmd/trainyard 2>&1 | awk -f tools/summary.awk
 
 # The same model on every kind of serving, and the page with the table of it; engines as for targets.
 PAGE ?= docs/serving.md

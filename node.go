@@ -163,7 +163,7 @@ const (
 	NodeRunning   NodeState = "running"   // in: a task's process began
 	NodeLeaving   NodeState = "leaving"   // in: the scaler or a delete. out: gone
 	NodeUnusable  NodeState = "unusable"  // in: its agent was not heard of, or says it cannot work
-	NodePreempted NodeState = "preempted" // in: dedicated work took its room
+	NodePreempted NodeState = "preempted" // in: dedicated work took its room, or what it runs on is taken away
 )
 
 var nodeMoves = map[NodeState][]NodeState{
@@ -257,6 +257,8 @@ type Report struct {
 	Tasks []TaskReport `json:"tasks,omitempty"`
 	Notes []string     `json:"notes,omitempty"`
 	Loads []TaskLoad   `json:"loads,omitempty"` // of replicas
+
+	Yields string `json:"yields,omitempty"` // why what the node runs on is taken away just now; "": it is not
 
 	Images []ImageWord `json:"images,omitempty"` // answers to Wanted.Images
 }

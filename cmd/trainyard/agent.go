@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -38,6 +39,8 @@ type agentFlags struct {
 	memoryMB                                                      int64
 	orphan                                                        time.Duration
 	hide                                                          []string
+
+	place, lost, lostClass, notice string
 }
 
 func newAgentCommand() *cobra.Command {
@@ -49,9 +52,7 @@ func newAgentCommand() *cobra.Command {
 		Args:   cobra.NoArgs,
 		Hidden: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGTERM, syscall.SIGINT)
-			defer stop()
-			return runAgent(ctx, f)
+			return runAgent(context.WithoutCancel(cmd.Context()), f) // it sees to its signals itself
 		},
 	}
 	cmd.Flags().StringVar(&f.node, "node", "", "ID of the node")
@@ -67,17 +68,23 @@ func newAgentCommand() *cobra.Command {
 	cmd.Flags().Int64Var(&f.memoryMB, "memory-mb", 0, "memory in MiB that tasks may use together (0: all)")
 	cmd.Flags().StringArrayVar(&f.hide, "hide", nil, "path that tasks must not reach (repeatable)")
 	cmd.Flags().DurationVar(&f.orphan, "orphan-after", 2*time.Minute, "stop when there is no server and no work for this long")
+	cmd.Flags().StringVar(&f.place, "place", "", "what this agent lives in, such as an allocation: tasks of another are gone (\"\": the computer)")
+	cmd.Flags().StringVar(&f.lost, "lost", "", "why tasks of the place before are gone")
+	cmd.Flags().StringVar(&f.lostClass, "lost-class", "", "how they count: NodeLost or Preempted")
+	cmd.Flags().StringVar(&f.notice, "notice", "", "file that says, at SIGTERM, why what this agent lives in is taken away, and when")
 	for _, name := range []string{"node", "dir", "server", "token-file"} {
 		_ = cmd.MarkFlagRequired(name)
 	}
 	return cmd
 }
 
-// runAgent is the agent of a machine of its own.
+// runAgent is the agent of a machine of its own. SIGINT and SIGTERM end it.
 func runAgent(ctx context.Context, f agentFlags) error {
 	if err := checkSettings(); err != nil {
 		return err
 	}
+	ctx, yield, stop := signals(ctx, f.notice)
+	defer stop()
 	token, err := os.ReadFile(f.tokenFile)
 	if err != nil {
 		return fmt.Errorf("read join token: %w", err)
@@ -101,7 +108,8 @@ func runAgent(ctx context.Context, f agentFlags) error {
 	err = hostNode(ctx, nodeConfig{
 		ID: trainyard.NodeID(f.node), JoinToken: join, Link: link, Dir: f.dir, Cache: f.cache, Group: f.group, Address: f.address,
 		Limit: trainyard.Resources{CPUs: f.cpus, MemoryMB: f.memoryMB, Slots: 1},
-		Hide:  f.hide, Orphan: f.orphan, Server: server, Log: log,
+		Yield: yield, Place: f.place, Lost: trainyard.Result{Class: trainyard.Class(f.lostClass), Message: f.lost},
+		Hide: f.hide, Orphan: f.orphan, Server: server, Log: log,
 		Direct: strings.HasPrefix(f.server, "http:"), // the server speaks plain HTTP to its own computer only
 	})
 	if errors.Is(err, agent.ErrOrphan) {
@@ -109,6 +117,77 @@ func runAgent(ctx context.Context, f agentFlags) error {
 		return nil
 	}
 	return err
+}
+
+// noticeWait is how long after SIGTERM its notice may come: who ends everything here at once may have signaled us before the one who writes it.
+const noticeWait = 3 * time.Second
+
+// signals ends ctx at SIGINT, and at SIGTERM unless a notice is there by then, or soon: yield gets it instead.
+func signals(ctx context.Context, notice string) (_ context.Context, yield <-chan agent.Notice, stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	came, notices := make(chan os.Signal, 2), make(chan agent.Notice, 1)
+	signal.Notify(came, syscall.SIGTERM, syscall.SIGINT)
+	go func() {
+		defer cancel()
+		yielding := false
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case s := <-came:
+				if s == syscall.SIGTERM && yielding {
+					continue // from the other one
+				}
+				if s != syscall.SIGTERM {
+					return
+				}
+				n, ok := awaitNotice(ctx, notice)
+				if !ok {
+					return
+				}
+				yielding = true
+				notices <- n
+			}
+		}
+	}()
+	return ctx, notices, func() { signal.Stop(came); cancel() }
+}
+
+// awaitNotice reads a notice when it is there. It says false if path is "" or there is none in time.
+func awaitNotice(ctx context.Context, path string) (n agent.Notice, ok bool) {
+	if path == "" {
+		return n, false
+	}
+	ctx, cancel := context.WithTimeout(ctx, noticeWait)
+	defer cancel()
+	for {
+		if n, ok = readNotice(path); ok {
+			return n, true
+		}
+		select {
+		case <-ctx.Done():
+			return n, false
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// readNotice reads "SECONDS CLASS WORDS". It says false if there is no such notice.
+func readNotice(path string) (n agent.Notice, ok bool) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return n, false
+	}
+	words := strings.Fields(string(data))
+	if len(words) < 3 {
+		return n, false
+	}
+	seconds, err := strconv.Atoi(words[0])
+	class := trainyard.Class(words[1])
+	if err != nil || seconds <= 0 || class != trainyard.ClassNodeLost && class != trainyard.ClassPreempted {
+		return n, false
+	}
+	return agent.Notice{Class: class, Why: strings.Join(words[2:], " "), Within: time.Duration(seconds) * time.Second}, true
 }
 
 // nodeConfig is what an agent needs, in the server's process or in one of its own.
@@ -121,9 +200,12 @@ type nodeConfig struct {
 	Group      string
 	Address    string
 	Limit      trainyard.Resources
-	Hide       []string // paths that tasks must not reach
-	Server     string   // URL at which tasks reach the server; "": the one that they come with
-	CA         string   // PEM of the authority to trust there
+	Yield      <-chan agent.Notice
+	Place      string           // target.Env.Place
+	Lost       trainyard.Result // target.Env.Lost
+	Hide       []string         // paths that tasks must not reach
+	Server     string           // URL at which tasks reach the server; "": the one that they come with
+	CA         string           // PEM of the authority to trust there
 	SelfStaged bool
 	Engines    []string // container engines that the driver has
 	Orphan     time.Duration
@@ -135,7 +217,7 @@ type nodeConfig struct {
 // hostNode runs a node's agent until ctx is done; its tasks go on. When a container engine comes that was not there at first, the agent
 // begins anew with it, as it does after a crash: it takes up its tasks again and tells the server what it has.
 func hostNode(ctx context.Context, n nodeConfig) error {
-	env := target.Env{Dir: filepath.Join(n.Dir, "tasks"), Limit: n.Limit, Group: n.Group, GPUs: &gpu.Reader{}, Log: n.Log}
+	env := target.Env{Dir: filepath.Join(n.Dir, "tasks"), Limit: n.Limit, Group: n.Group, GPUs: &gpu.Reader{}, Log: n.Log, Place: n.Place, Lost: n.Lost}
 	for {
 		driver, engines, missing, err := openDrivers(ctx, env)
 		if err != nil {
@@ -214,7 +296,7 @@ func runNode(ctx context.Context, n nodeConfig, driver target.Driver) error {
 	err = agent.New(agent.Config{
 		Node: n.ID, JoinToken: n.JoinToken, Link: n.Link, Driver: driver, Stage: st, Dir: filepath.Join(n.Dir, "agent"),
 		Address: n.Address, Version: version(), Notes: notes, Hide: n.Hide, Log: n.Log, OrphanAfter: n.Orphan,
-		Engines: n.Engines, Server: n.Server, CA: n.CA, SelfStaged: n.SelfStaged, Direct: n.Direct, Trouble: n.Trouble,
+		Engines: n.Engines, Server: n.Server, CA: n.CA, SelfStaged: n.SelfStaged, Direct: n.Direct, Trouble: n.Trouble, Yield: n.Yield,
 	}).Run(ctx)
 	if l, ok := driver.(target.Leaver); ok && err == nil && ctx.Err() == nil { // the server has let the node go
 		bounded, cancel := context.WithTimeout(ctx, leavePatience)

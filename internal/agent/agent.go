@@ -79,6 +79,9 @@ type Config struct {
 	// Trouble is told why the driver is not fit to work, so that the agent does not join, and nil when it is again. It may be nil.
 	Trouble func(ctx context.Context, err error)
 
+	// Yield gets a value when what the agent runs on is about to be taken away; nil: that is never known before.
+	Yield <-chan Notice
+
 	OrphanAfter time.Duration // no word from the server and no work for this long: Run returns ErrOrphan. 0: never
 	KillAfter   time.Duration // no word from the server for this long: tasks are ended as lost. 0: never, tasks go on by themselves
 }
@@ -112,6 +115,8 @@ type Agent struct {
 	tasks   map[trainyard.TaskID]*task
 	heeded  int64         // epoch of the newest Wanted that was applied; 0 before the first
 	leaving bool          // the newest Wanted says so
+	notice  *Notice       // what the agent runs on is about to be taken away
+	told    bool          // and the server knows
 	changed chan struct{} // closed and replaced when heeded changes or a lease is renewed late
 	leave   context.CancelCauseFunc
 	running sync.WaitGroup
@@ -160,6 +165,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	g.Go(func() error { return a.tell(ctx) })
 	g.Go(func() error { return a.obey(ctx) })
 	g.Go(func() error { return a.mind(ctx) })
+	g.Go(func() error { return a.yield(ctx) })
 	err = g.Wait()
 	a.running.Wait()
 	if errors.Is(err, ErrOrphan) {
@@ -184,8 +190,11 @@ func (a *Agent) enter() (left []stored, unlock func(), err error) {
 	return left, unlock, nil
 }
 
-// errLeft is the cause of the agent's end when the server has let the node go and nothing is left on it.
-var errLeft = errors.New("left")
+// Why the agent ends by itself.
+var (
+	errLeft  = errors.New("left")       // the server has let the node go, and nothing is left on it
+	errTaken = errors.New("taken away") // what it ran on is taken away
+)
 
 // mind watches over the time without a word from the server.
 func (a *Agent) mind(ctx context.Context) error {

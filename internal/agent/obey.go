@@ -124,7 +124,7 @@ func (a *Agent) apply(ctx context.Context, w trainyard.Wanted) {
 	var begun []*task
 	a.mu.Lock()
 	for id, t := range wanted {
-		if a.tasks[id] == nil {
+		if a.tasks[id] == nil && a.notice == nil { // what does not begin here any more begins elsewhere
 			k := newTask(a, *t)
 			a.tasks[id] = k
 			begun = append(begun, k)
@@ -163,8 +163,11 @@ func (a *Agent) forget(id trainyard.TaskID) {
 	a.checkLeft()
 }
 
-// checkLeft ends Run when the server lets the node go and nothing is left. The caller holds a.mu.
+// checkLeft ends Run when the server lets the node go, or it is taken away, and nothing is left. The caller holds a.mu.
 func (a *Agent) checkLeft() {
+	if a.told && len(a.tasks) == 0 {
+		a.leave(errTaken)
+	}
 	if a.leaving && len(a.tasks) == 0 {
 		a.leave(errLeft)
 	}

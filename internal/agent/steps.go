@@ -141,6 +141,9 @@ func (k *task) end(ctx context.Context) (again time.Duration) {
 	case serve != nil && serve.Drain > 0 && why != trainyard.ClassUnwell:
 		grace = serve.Drain + afterDrain
 	}
+	if n := k.a.yields(); n != nil {
+		grace = min(k.kept.Task.Grace, n.grace())
+	}
 	k.a.log.Info("end task", "task", k.id, "why", k.asked(), "grace", grace)
 	if err := k.a.cfg.Driver.Stop(ctx, k.id, grace); err != nil {
 		k.a.log.Warn("end task", "task", k.id, "err", err)
@@ -312,7 +315,7 @@ func (k *task) untilStopped(ctx context.Context) (context.Context, context.Cance
 	go func() {
 		select {
 		case <-k.stopped:
-			if k.asked() != trainyard.ClassPreempted {
+			if k.asked() != trainyard.ClassPreempted && k.a.yields() == nil {
 				cancel()
 			}
 		case <-ctx.Done():

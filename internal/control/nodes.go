@@ -126,6 +126,11 @@ func (c *Control) Report(ctx context.Context, r trainyard.Report) error {
 	if _, err := c.speaker(ctx, r.Node, r.Epoch); err != nil {
 		return err
 	}
+	if r.Yields != "" {
+		if err := c.noteYield(ctx, r); err != nil {
+			return err
+		}
+	}
 	c.noteLoads(r.Loads)
 	for _, w := range r.Images {
 		if err := c.noteImage(ctx, r.Node, w); err != nil {
@@ -168,6 +173,24 @@ func (c *Control) Report(ctx context.Context, r trainyard.Report) error {
 		c.nodes.bump(id)
 	}
 	return nil
+}
+
+// noteYield has a node of a cluster go that is taken away by whoever it is from. Its agent ends its tasks, and no other is placed there.
+func (c *Control) noteYield(ctx context.Context, r trainyard.Report) error {
+	return c.Store.Update(ctx, func(tx *store.Tx) error {
+		n, err := tx.Node(r.Node)
+		if err != nil || n.Epoch != r.Epoch || !n.State.Usable() {
+			return err
+		}
+		if comp, err := tx.Compute(n.Compute); err != nil || !comp.Elastic() {
+			return nil // an attached machine is waited for: there is no other
+		}
+		if err := n.MoveTo(trainyard.NodePreempted, trainyard.Reason{Code: "TakenAway", Message: r.Yields}, c.Now()); err != nil {
+			return err
+		}
+		tx.Event(c.event(scopeOf(n.Compute), "node", string(n.ID), "preempted", "", r.Yields))
+		return tx.PutNode(n)
+	})
 }
 
 // note applies one task's report to its job and lets policy act. It returns the nodes whose wanted tasks changed by it.
@@ -300,7 +323,9 @@ func (c *Control) giveUp(ctx context.Context, id trainyard.NodeID) error {
 			return nil
 		}
 		why := trainyard.Reason{Code: "NotHeardOf", Message: fmt.Sprintf("nothing was heard of its agent for %s", expire)}
-		if !preempted {
+		if preempted { // what it is given up for was known before
+			why = n.Reason
+		} else {
 			if err := n.MoveTo(trainyard.NodeUnusable, why, c.Now()); err != nil {
 				return err
 			}

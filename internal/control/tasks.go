@@ -13,6 +13,11 @@ import (
 	"github.com/trainyard/trainyard/internal/store"
 )
 
+// keeps says whether an attempt has left what the next may go on from: its node went, and was perhaps known to go before.
+func keeps(a trainyard.Attempt) bool {
+	return a.Class == trainyard.ClassPreempted || a.Class == trainyard.ClassNodeLost
+}
+
 // task is what a node is told to run, made once per task so that the tokens in it stay the same, with the present stop order.
 func (c *Control) task(ctx context.Context, ref store.TaskRef, n *trainyard.Node) (trainyard.Task, error) {
 	rt := &ref.Job.Status.Attempts[ref.Attempt].Tasks[ref.Index]
@@ -66,7 +71,7 @@ func (c *Control) makeTask(ctx context.Context, ref store.TaskRef, rt *trainyard
 		CodeKey: j.Plan.CodeKey, CodeHash: j.Plan.CodeHash, Environment: j.Plan.Environment,
 		Inputs: j.Plan.Inputs, Outputs: j.Plan.Outputs, Artifacts: artifacts(j.Scope, j.Name).Key(),
 		Timeout: j.Plan.Timeout, Grace: grace, Stop: rt.StopWhy, Serve: j.Plan.Serve, Resources: j.Plan.Limits, Requests: j.Plan.Requests,
-		InstanceType: res.InstanceType, ShmSize: res.ShmSize, DockerArgs: res.DockerArgs, Server: c.URL(), Token: token, Restore: slices.ContainsFunc(j.Status.Attempts, func(a trainyard.Attempt) bool { return a.Class == trainyard.ClassPreempted }),
+		InstanceType: res.InstanceType, ShmSize: res.ShmSize, DockerArgs: res.DockerArgs, Server: c.URL(), Token: token, Restore: slices.ContainsFunc(j.Status.Attempts, keeps),
 	}
 	for i := range a.Tasks {
 		host := "127.0.0.1"

@@ -160,6 +160,11 @@ type Env struct {
 	Log   *slog.Logger
 	Alone bool // it is for one task, and nobody comes back to Dir: no more need be written down than the task itself reads
 
+	// Place names what all that runs here lives in, where that is less than the computer, such as one allocation of a cluster: a task that was
+	// begun in another is gone for good. "": tasks live as long as the computer is on.
+	Place string
+	Lost  trainyard.Result // how such a task ended that left no word: Class and Message
+
 	Program string   // path of the program that SelfStaged kinds start; those for other processors are beside it, as trainyard-linux-ARCH
 	Tells   bool     // places may ask the server what they are to run: Teller
 	Server  string   // URL at which what Program runs reaches the server

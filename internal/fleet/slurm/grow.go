@@ -59,28 +59,33 @@ func (d *Driver) grow(ctx context.Context, spec trainyard.MachineSpec) error {
 	r.ID, r.Compute = spec.ID, spec.Compute
 	if r.Mark != "" {
 		j, err := d.current(ctx, r.Mark)
-		if err != nil {
+		switch {
+		case err != nil:
 			return err
-		}
-		if j.ID != "" {
+		case j.State == slurm.Completing: // what runs there may be storing what it made; the next must not take it up yet
+			return nil
+		case j.State != "" && !j.Ended():
 			return d.again(ctx, name, r, j, spec)
 		}
+		r.Lost = lostBy(j)
 	}
 	return d.submit(ctx, name, r, spec, settings)
 }
 
-// current is a machine's job that waits or runs, as Slurm says now; one without a number if there is none.
+// current is a machine's job as Slurm says now: the one that waits, runs or is being ended, or else the last that has ended. One without a state is
+// for none that Slurm knows.
 func (d *Driver) current(ctx context.Context, mark string) (slurm.Job, error) {
 	jobs, err := d.client.Queue(ctx, mark)
 	if err != nil {
 		return slurm.Job{}, err
 	}
+	var last slurm.Job
 	for _, j := range jobs {
-		if j.Name == mark && !j.Ended() && j.State != slurm.Completing {
-			return j, nil
+		if j.Name == mark && (last.State == "" || last.Ended()) {
+			last = j
 		}
 	}
-	return slurm.Job{}, nil
+	return last, nil
 }
 
 // again has an agent that is dead, or dials where the server is no more, started again in the machine's job. It does not wait for it: Slurm
@@ -115,7 +120,7 @@ func (d *Driver) prepare(name string, r record, spec trainyard.MachineSpec) erro
 		return fmt.Errorf("make the folder of the agent: %w", err)
 	}
 	start := order{r.Mark, slurm.Random(8), d.env.Server}
-	for _, file := range []struct{ name, text string }{{tokenFile, spec.Token}, {agentFile, d.agent(name, spec)}, {goFile, start.String()}} {
+	for _, file := range []struct{ name, text string }{{tokenFile, spec.Token}, {agentFile, d.agent(name, r, spec)}, {goFile, start.String()}} {
 		if err := slurm.Put(d.client, d.path(name, file.name), []byte(file.text), 0o600); err != nil {
 			return fmt.Errorf("leave what the machine needs: %w", err)
 		}
@@ -152,10 +157,11 @@ func (d *Driver) submit(ctx context.Context, name string, r record, spec trainya
 	return nil
 }
 
-// agent is the script that becomes the agent. The token is in a file, so that no list of processes shows it.
-func (d *Driver) agent(name string, spec trainyard.MachineSpec) string {
+// agent is the script that becomes the agent: at an address, in an allocation, which Slurm has put back in its queue so many times. The token is
+// in a file, so that no list of processes shows it.
+func (d *Driver) agent(name string, r record, spec trainyard.MachineSpec) string {
 	args := []string{d.program, "agent", "--node", string(spec.ID), "--dir", d.path(name, nodeFolder), "--server", d.env.Server,
-		"--token-file", d.path(name, tokenFile), "--group", name + strings.Replace(d.suffix, "@", "-", 1),
+		"--token-file", d.path(name, tokenFile), "--notice", d.path(name, noticeFile), "--group", name + strings.Replace(d.suffix, "@", "-", 1),
 		"--size", spec.Size.Name, "--cpus", strconv.Itoa(spec.Size.VCPUs), "--memory-mb", strconv.FormatInt(int64(spec.Size.MemoryGB*1024), 10)}
 	if d.ca != "" {
 		args = append(args, "--ca", d.ca)
@@ -169,7 +175,41 @@ func (d *Driver) agent(name string, spec trainyard.MachineSpec) string {
 	for i, a := range args {
 		args[i] = slurm.Quote(a)
 	}
-	return "exec " + strings.Join(args, " ") + ` --address "$1"` + "\n"
+	again := lostBy(slurm.Job{State: slurm.Requeued, ID: "$SLURM_JOB_ID"})
+	return fmt.Sprintf("class=%s lost=%s\n", slurm.Quote(string(r.Lost.Class)), slurm.Quote(r.Lost.Words)) +
+		fmt.Sprintf(`[ "${3:-0}" = 0 ] || { class=%s lost="%s"; }`+"\n", again.Class, again.Words) +
+		"exec " + strings.Join(args, " ") + ` --address "$1" --place "$2.${3:-0}" --lost-class "$class" --lost "$lost"` + "\n"
+}
+
+// words are what the batch script of a machine's job says of why Slurm takes it away. They are a shell's, within double quotes.
+func words(state string) string {
+	l := lostBy(slurm.Job{State: state, ID: "$SLURM_JOB_ID"})
+	return string(l.Class) + " " + l.Words
+}
+
+// notices has the batch script find out, when it gets SIGTERM, why and how long there is until SIGKILL, which it leaves for the agent. What
+// slurmstepd says of the job's end it says into the job's file before that. A partition's GraceTime is over by then: at its beginning only the steps of
+// a job get SIGTERM, and there are none. Where nothing is said the signal is for the script alone: Shrink's, which does not wait for long, or somebody's.
+func notices() string {
+	return fmt.Sprintf(`kill=$(scontrol show config | sed -n 's/^KillWait *= *\([1-9][0-9]*\).*/\1/p') skip=$(wc -l <slurm.out)
+why() {
+	case $(tail -n "+$((skip + 1))" slurm.out | grep -F "JOB $SLURM_JOB_ID ON " | grep -F " CANCELLED AT " | tail -n 1) in
+	*"DUE TO PREEMPTION"*) echo "${kill:-2} %s"; return 0 ;;
+	*"DUE TO TIME LIMIT"*) echo "${kill:-2} %s"; return 0 ;;
+	*"DUE TO NODE FAIL"*) echo "${kill:-2} %s"; return 0 ;;
+	*"DUE TO JOB REQUEUE"*) echo "${kill:-2} %s"; return 0 ;;
+	*"CANCELLED AT"*) echo "${kill:-2} %s"; return 0 ;;
+	esac
+	echo "2 %s"
+}
+notice() {
+	over=1
+	[ -n "$agent" ] || return 0 # a bare return has the status from before the trap
+	why >notice.part && mv notice.part notice
+	kill -TERM "$agent"
+}
+`, words(slurm.Preempted), words(slurm.Timeout), words(slurm.NodeFail), words(slurm.Requeued), words(slurm.Cancelled), string(trainyard.ClassNodeLost)+
+		" the agent of its node was asked to end (job $SLURM_JOB_ID)")
 }
 
 // script is what the batch job does: it is the agent's parent. An agent that says it is done gives the nodes back. One that dies may have
@@ -190,16 +230,17 @@ idle() {
 }
 address=$(scontrol --oneliner show node "$SLURMD_NODENAME" | sed -n 's/.* NodeAddr=\([^ ]*\) .*/\1/p')
 agent= over= last= order=
-trap 'over=1; [ -z "$agent" ] || kill -TERM "$agent"' TERM
+rm -f notice notice.part
+%strap notice TERM
 trap '[ -z "$agent" ] || ! asked || kill -KILL "$agent"' USR1
 while :; do
 	if [ "$(stat -c %%s agent.log 2>/dev/null || echo 0)" -gt 10485760 ]; then mv agent.log agent.log.1; fi
 	tries=0
 	until ours; do idle; done
 	last=$order
-	bash agent.sh "${address:-$(hostname)}" </dev/null >>agent.log 2>&1 &
+	bash agent.sh "${address:-$(hostname)}" "$job" "$SLURM_RESTART_COUNT" </dev/null >>agent.log 2>&1 &
 	agent=$!
-	[ -z "$over" ] || kill -TERM "$agent"
+	[ -z "$over" ] || notice
 	until say up "$agent" "$last" || ! kill -0 "$agent" 2>/dev/null; do sleep 0.5; done
 	while :; do # a signal ends wait, and not the agent
 		wait "$agent"; status=$?
@@ -214,7 +255,7 @@ while :; do
 		[ "$told" = 0 ] || { say down "$status" "$last"; told=$?; }
 	done
 done
-`, slurm.Quote(d.path(name, "")), slurm.Quote(d.statePath(name)), slurm.Quote(mark))
+`, slurm.Quote(d.path(name, "")), slurm.Quote(d.statePath(name)), slurm.Quote(mark), notices())
 }
 
 // remove takes a machine's folder away. It is no machine any more once it is renamed; what then cannot be deleted is only untidy.

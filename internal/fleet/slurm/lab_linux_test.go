@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 func agent(args []string) int {
 	f := flag.NewFlagSet("agent", flag.ExitOnError)
 	node, dir, tokenFile, size := f.String("node", "", ""), f.String("dir", "", ""), f.String("token-file", "", ""), f.String("size", "", "")
-	for _, name := range []string{"server", "group", "ca", "cache", "cpus", "memory-mb", "address", "hide"} {
+	for _, name := range []string{"server", "group", "ca", "cache", "cpus", "memory-mb", "address", "hide", "place", "lost", "lost-class", "notice"} {
 		f.String(name, "", "")
 	}
 	if err := f.Parse(args); err != nil {
@@ -296,13 +296,20 @@ func command(t *testing.T, l *location, name string, args ...string) string {
 // job is the number of a machine's job.
 func job(t *testing.T, d *Driver, id trainyard.NodeID) string {
 	t.Helper()
+	name := mark(t, d, id)
+	jobs, err := d.client.Queue(t.Context(), name)
+	if err != nil || len(jobs) != 1 {
+		t.Fatalf("jobs of %s are %+v, %v", name, jobs, err)
+	}
+	return jobs[0].ID
+}
+
+// mark is the name of a machine's job.
+func mark(t *testing.T, d *Driver, id trainyard.NodeID) string {
+	t.Helper()
 	r, err := d.read(fleet.Folder(id))
 	if err != nil {
 		t.Fatal(err)
 	}
-	jobs, err := d.client.Queue(t.Context(), r.Mark)
-	if err != nil || len(jobs) != 1 {
-		t.Fatalf("jobs of %s are %+v, %v", r.Mark, jobs, err)
-	}
-	return jobs[0].ID
+	return r.Mark
 }

@@ -26,6 +26,7 @@ const (
 	goFile     = "go"
 	logFile    = "agent.log"
 	slurmFile  = "slurm.out"
+	noticeFile = "notice"
 	nodeFolder = "node"
 
 	goneFolder = ".gone-" // a machine's folder on its way out
@@ -36,6 +37,7 @@ type record struct {
 	ID      trainyard.NodeID     `json:"id"`
 	Compute trainyard.ComputeKey `json:"compute"`
 	Mark    string               `json:"mark,omitempty"` // name of its job; "" until the first is submitted
+	Lost    lost                 `json:"lost,omitzero"`  // how the job before that ended
 }
 
 func (d *Driver) path(name, file string) string {
@@ -182,7 +184,9 @@ func (d *Driver) state(name string, r record, queue map[string]slurm.Job) (train
 		return trainyard.MachineDead, "it was not handed to Slurm", nil
 	case known && j.State == slurm.Pending:
 		return trainyard.MachineStarting, j.Why(), nil
-	case !known || j.Ended() || j.State == slurm.Completing:
+	case known && j.State == slurm.Completing: // with what runs there; then it is dead
+		return trainyard.MachineStarting, fmt.Sprintf("Slurm is ending its job %s, before it can have another", j.ID), nil
+	case !known || j.Ended():
 		return trainyard.MachineDead, d.ending(name, j, s), nil
 	case s.up && !s.dials(d.env.Server): // Grow has it replaced
 		return trainyard.MachineDead, fmt.Sprintf("its agent dials %s, where the server is no more", s.by.server), nil
@@ -196,6 +200,34 @@ func (d *Driver) state(name string, r record, queue map[string]slurm.Job) (train
 		return trainyard.MachineStarting, "its agent is started again", nil
 	}
 	return trainyard.MachineDead, d.lastWord(name, s), nil
+}
+
+// lost is how a job of a machine's ended, as what ran in it is to say.
+type lost struct {
+	Class trainyard.Class `json:"class,omitempty"`
+	Words string          `json:"words,omitempty"`
+}
+
+// lostBy says what it is for a task when the job that it ran in has ended as j says. A j without a state is one that nobody knows any more.
+func lostBy(j slurm.Job) lost {
+	l := lost{Class: trainyard.ClassNodeLost}
+	switch {
+	case j.State == slurm.Preempted:
+		l.Class, l.Words = trainyard.ClassPreempted, fmt.Sprintf("Slurm took its node (job %s) for a job that goes before it (preempted)", j.ID)
+	case j.State == slurm.Requeued:
+		l.Class, l.Words = trainyard.ClassPreempted, fmt.Sprintf("Slurm took its node away and put job %s back in its queue (requeue)", j.ID)
+	case j.State == slurm.Timeout:
+		l.Words = fmt.Sprintf("Slurm ended job %s, which its node was, at its time limit", j.ID)
+	case j.State == slurm.Cancelled:
+		l.Words = fmt.Sprintf("job %s, which its node was, was canceled in Slurm (scancel)", j.ID)
+	case j.State == slurm.NodeFail, j.State == slurm.BootFail:
+		l.Words = fmt.Sprintf("Slurm says that its node failed (job %s, %s)", j.ID, j.State)
+	case j.State == "":
+		l.Words = "Slurm does not know the job any more that its node was"
+	default:
+		l.Words = fmt.Sprintf("job %s, which its node was, ended in Slurm (%s)", j.ID, j.State)
+	}
+	return l
 }
 
 // ending says why a machine's job is over.

@@ -8,6 +8,7 @@
 //	machines/NODE/join-token     for the agent, its owner alone may read it
 //	machines/NODE/agent.sh       starts the agent
 //	machines/NODE/go             asks the batch script of a job to start an agent, "JOB NUMBER SERVER"; another text asks for it again
+//	machines/NODE/notice         "SECONDS CLASS WORDS", when Slurm takes it away: until when, and why
 //	machines/NODE/agent.log      what the agent says; agent.log.1 is what it said before that
 //	machines/NODE/slurm.out      what Slurm says
 //	machines/NODE/node/          the agent's own

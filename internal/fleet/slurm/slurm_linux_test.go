@@ -29,8 +29,8 @@ func TestAgentIsToldEverything(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := filepath.Dir(l.machine(s.ID, "x"))
-	want := fmt.Sprintf("--node %s --dir %s/node --server https://127.0.0.1:1 --token-file %s/join-token --group %s%s --size Standard_NC6 --cpus 3 --memory-mb 512 --ca /ca.pem --cache /cache --address 127.0.0.1",
-		s.ID, dir, dir, s.ID, strings.Replace(d.suffix, "@", "-", 1))
+	want := fmt.Sprintf("--node %s --dir %s/node --server https://127.0.0.1:1 --token-file %s/join-token --notice %s/notice --group %s%s --size Standard_NC6 --cpus 3 --memory-mb 512 --ca /ca.pem --cache /cache --address 127.0.0.1 --place %s.0 --lost-class  --lost ",
+		s.ID, dir, dir, dir, s.ID, strings.Replace(d.suffix, "@", "-", 1), mark(t, d, s.ID))
 	if got := strings.Split(string(data), "\n")[2]; got != want {
 		t.Errorf("the agent was started with\n%s, want\n%s", got, want)
 	}
@@ -57,7 +57,7 @@ func TestSharedFolderHasAllThatNodesNeed(t *testing.T) {
 	}
 	d := opened.(*Driver)
 	defer d.Close()
-	text := d.agent("a", spec("a", "x"))
+	text := d.agent("a", record{}, spec("a", "x"))
 	for _, want := range []string{"exec '" + d.base + "/bin/", "'--ca' '" + d.base + "/bin/ca.pem-", "'--cache' '" + d.base + "/cache'",
 		"'--hide' '" + d.base + "/machines'", "'--server' 'https://train.example.com'"} {
 		if !strings.Contains(text, want) {
@@ -149,6 +149,10 @@ func TestAllocationThatIsGone(t *testing.T) {
 	until(t, "it runs again", func() bool { return only(t, d).State == trainyard.MachineRunning && l.number(s.ID, "told") != 0 })
 	if now := job(t, d, s.ID); now == first {
 		t.Errorf("it has the same job %s", now)
+	}
+	want := fmt.Sprintf("--place %s.0 --lost-class NodeLost --lost job %s, which its node was, was canceled in Slurm (scancel)\n", mark(t, d, s.ID), first)
+	if data, err := os.ReadFile(l.machine(s.ID, nodeFolder+"/told")); err != nil || !strings.HasSuffix(string(data), want) {
+		t.Errorf("its agent was started with %q (%v), want at the end %q", data, err, want)
 	}
 }
 

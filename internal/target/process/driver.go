@@ -50,6 +50,7 @@ type task struct {
 	began bool // the gate was opened: it is shown, and never started again
 	rec   record
 	proc  *process
+	lost  bool // it was begun in another place: nothing of it is left, or may be
 	stop  *stopRecord
 	end   *ending       // not nil: it has ended
 	nudge chan struct{} // cap 1: stop has changed

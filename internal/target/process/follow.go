@@ -1,6 +1,7 @@
 package process
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -62,6 +63,7 @@ func (d *Driver) adoptOne(name string) error {
 	}
 	t := newTask(rec.ID, name)
 	t.rec, t.proc, t.began = rec, p, true
+	t.lost = rec.Place != "" && rec.Place != d.env.Place
 	var stop stopRecord
 	if ok, err := target.ReadJSON(filepath.Join(folder, stopFile), &stop); err != nil {
 		return err
@@ -84,6 +86,11 @@ func (d *Driver) adoptOne(name string) error {
 func (d *Driver) resume(t *task) {
 	switch {
 	case t.end != nil:
+	case t.lost:
+		if err := t.proc.kill(); err != nil { // what the place did not take with it
+			d.env.Log.Warn("processes of a task whose place is gone do not die", "task", t.id, "err", err)
+		}
+		d.settle(t, exit{})
 	case !t.proc.alive() && (t.stop == nil || time.Now().After(t.stop.Deadline)):
 		d.settle(t, exit{})
 	default:
@@ -173,7 +180,7 @@ func (d *Driver) settle(t *task, x exit) {
 	}
 	folder := d.path(t.dir, "")
 	d.mu.Lock()
-	end, plain := judge(t, folder, x)
+	end, plain := judge(t, folder, x, d.env.Lost)
 	d.mu.Unlock()
 	if !plain {
 		if err := target.WriteJSON(filepath.Join(folder, endFile), end); err != nil {
@@ -187,8 +194,8 @@ func (d *Driver) settle(t *task, x exit) {
 	d.signal()
 }
 
-// judge says how a task ended. plain: the exit file alone will say the same again.
-func judge(t *task, folder string, x exit) (end ending, plain bool) {
+// judge says how a task ended; lost is for one whose place is gone. plain: the exit file alone will say the same again.
+func judge(t *task, folder string, x exit, lost trainyard.Result) (end ending, plain bool) {
 	s, err := t.said(folder)
 	at := s.at
 	if !s.ended {
@@ -215,6 +222,8 @@ func judge(t *task, folder string, x exit) (end ending, plain bool) {
 		r.Class = trainyard.ClassOK
 	case ooms > 0:
 		r.Class, r.Message = trainyard.ClassOutOfMemory, target.OutOfMemory(r)
+	case t.lost && (!s.ended || s.code == 128+9 || s.code == 128+15): // its processes were killed one after the other
+		r.Class, r.Message = cmp.Or(lost.Class, trainyard.ClassNodeLost), cmp.Or(lost.Message, "what it ran in is gone")
 	case s.ended:
 		r.Class, r.Message = trainyard.ClassUser, exitMessage(s.code)
 		if s.code == 128+9 && t.rec.Groups.Memory == "" {

@@ -29,6 +29,7 @@ type record struct {
 	Pid      int              `json:"pid"`
 	PidStart uint64           `json:"pidStart"` // with Boot it names the process for ever, however often the pid is given out again
 	Boot     string           `json:"boot"`
+	Place    string           `json:"place,omitempty"` // target.Env.Place
 	Started  time.Time        `json:"started"`
 	LimitMB  int64            `json:"limitMB,omitempty"` // memory, where it is held
 	Note     string           `json:"note,omitempty"`

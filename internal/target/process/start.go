@@ -91,7 +91,7 @@ func (d *Driver) begin(ctx context.Context, e *task, t trainyard.Task) error {
 		return errors.Join(err, target.RemoveAll(l.folder))
 	}
 	d.at("spawned")
-	rec.Started, rec.GPUs, rec.Lent = time.Now(), l.gpus, len(l.lent.env) > 0
+	rec.Place, rec.Started, rec.GPUs, rec.Lent = d.env.Place, time.Now(), l.gpus, len(l.lent.env) > 0
 	rec.Note = strings.Join(slices.DeleteFunc([]string{rec.Note, l.lent.note}, func(s string) bool { return s == "" }), "; ")
 	if err := d.admit(p, l, rec); err != nil {
 		return errors.Join(err, p.cancel(), target.RemoveAll(l.folder))
