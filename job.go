@@ -183,7 +183,7 @@ const (
 	ClassNodeLost    Class = "NodeLost"         // the node vanished; the task may have run
 	ClassSibling     Class = "SiblingFailed"    // another rank of the gang ended the attempt
 	ClassDisk        Class = "DiskFull"         // no room on the node
-	ClassPreempted   Class = "Preempted"        // the node gave way to dedicated work
+	ClassPreempted   Class = "Preempted"        // the node gave way to other work, or was taken away in order; no attempt of those that count
 	ClassUnwell      Class = "Unwell"           // a replica that was ready stopped answering its liveness probe
 )
 

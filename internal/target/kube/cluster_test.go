@@ -130,7 +130,8 @@ func TestAJobSuspendedWhileNobodyLookedDoesNotRunTwice(t *testing.T) {
 	}
 }
 
-func TestADrainedNodeIsALostNode(t *testing.T) {
+// Whoever drains a node has it give way: that is no attempt of the job's.
+func TestADrainedNodePreempts(t *testing.T) {
 	b := newBench(t, nil)
 	k := b.task(1, "trap 'echo saved; exit 0' TERM; echo started; while :; do sleep 0.05; done")
 	b.start(k)
@@ -138,7 +139,7 @@ func TestADrainedNodeIsALostNode(t *testing.T) {
 	p := b.onlyPod(k)
 	b.must(b.api.create(t.Context(), b.api.path(pods, p.Meta.Name, "eviction"), object{"apiVersion": "policy/v1", "kind": "Eviction",
 		"metadata": object{"name": p.Meta.Name, "namespace": b.api.namespace}}, nil))
-	b.ends(k, trainyard.ClassNodeLost, "drained")
+	b.ends(k, trainyard.ClassPreempted, "was ended because its node was drained (Eviction API: evicting)")
 	b.ran(k, 1)
 }
 

@@ -193,10 +193,14 @@ type ended struct {
 	pushed bool
 }
 
-// join makes one end of those of all ranks: the first that failed by itself is the reason.
+// join makes one end of those of all ranks: one that gave way is the reason, for the others may have failed for want of it; if none did, the
+// first that failed by itself.
 func (s *sight) join(all []ended) *ending {
 	slices.SortStableFunc(all, func(a, b ended) int { return a.Ended.Compare(b.Ended) })
-	pick := slices.IndexFunc(all, func(e ended) bool { return e.Result.Class != trainyard.ClassOK && !e.pushed })
+	pick := slices.IndexFunc(all, func(e ended) bool { return e.Result.Class == trainyard.ClassPreempted })
+	if pick < 0 {
+		pick = slices.IndexFunc(all, func(e ended) bool { return e.Result.Class != trainyard.ClassOK && !e.pushed })
+	}
 	if pick < 0 {
 		pick = slices.IndexFunc(all, func(e ended) bool { return e.Result.Class != trainyard.ClassOK })
 	}
@@ -318,19 +322,52 @@ var disruptions = map[string]string{
 	"DeletionByTaintManager": "its node was tainted, as one that does not answer is",
 	"EvictionByEvictionAPI":  "its node was drained",
 	"DeletionByPodGC":        "its node is gone",
-	"TerminationByKubelet":   "its node shut down, or had to be relieved",
+	"TerminationByKubelet":   "its node had to be relieved",
 }
 
-// taken is the class of a pod's end that was not its own: it gave way to others, or its node is lost to it.
+// kubeletEnds are what the kubelet took a whole pod away for, and in order, by the reason in the pod's status.
+var kubeletEnds = map[string]string{
+	"Terminated": "its node is being shut down",
+	"Preempting": "it gave way to a pod that its node cannot do without",
+}
+
+// taken is the class of a pod's end that was not its own: it gave way to others, or its node is lost to it. Only the second counts against
+// the attempts of a job, so what says that somebody wants the node for something else is preemption: the scheduler, an eviction by the API
+// (kubectl drain and what takes nodes away that are not needed), a node that is shut down in order. These are lost nodes:
+//   - what the kubelet evicts because memory or disk ran short: a job that eats its node would go round for ever;
+//   - what a NoExecute taint drives away: Kubernetes taints a node that does not answer, too, and what it then says of the pod is the same as for
+//     a taint by hand, so a job that kills its nodes could not be told from one that gave way;
+//   - what is cleaned up after its node was gone.
 func (s *sight) taken(p *podSight) trainyard.Class {
-	c := p.condition("DisruptionTarget")
 	switch {
 	case s.pausedSince(p) && s.retreat.forGood:
 		return trainyard.ClassCanceled
-	case s.pausedSince(p), c != nil && c.Status == "True" && c.Reason == "PreemptionByScheduler":
+	case s.pausedSince(p), p.gaveWay():
 		return trainyard.ClassPreempted
 	}
 	return trainyard.ClassNodeLost
+}
+
+// gaveWay says whether the pod was taken away in order, for the sake of something else.
+func (p *podSight) gaveWay() bool {
+	if p.Status.Reason == "Evicted" {
+		return false
+	}
+	switch r := p.disrupted(); r.Reason {
+	case "PreemptionByScheduler", "EvictionByEvictionAPI":
+		return true
+	case "", "TerminationByKubelet":
+		return kubeletEnds[p.Status.Reason] != ""
+	}
+	return false
+}
+
+// disrupted is the pod's condition DisruptionTarget, an empty one if it does not hold.
+func (p *podSight) disrupted() condition {
+	if c := p.condition("DisruptionTarget"); c != nil && c.Status == "True" {
+		return *c
+	}
+	return condition{}
 }
 
 // disruption says what took the pod away, "" if nothing did.
@@ -340,14 +377,20 @@ func (s *sight) disruption(p *podSight) string {
 		where = " on node " + p.Spec.Node
 	}
 	what := "pod " + p.Meta.Name + where
-	c := p.condition("DisruptionTarget")
-	switch {
+	c := p.disrupted()
+	why := disruptions[c.Reason]
+	if p.gaveWay() {
+		why = cmp.Or(kubeletEnds[p.Status.Reason], why)
+	}
+	switch said := strings.TrimRight(cmp.Or(c.Message, p.Status.Message), ". "); {
 	case p.Status.Reason == "Evicted":
 		return what + " was evicted: " + p.Status.Message
-	case c != nil && c.Status == "True" && disruptions[c.Reason] != "":
-		return fmt.Sprintf("%s was ended because %s (%s)", what, disruptions[c.Reason], c.Message)
-	case c != nil && c.Status == "True":
-		return fmt.Sprintf("%s was ended: %s", what, c.Message)
+	case why != "" && said != "":
+		return fmt.Sprintf("%s was ended because %s (%s)", what, why, said)
+	case why != "":
+		return fmt.Sprintf("%s was ended because %s", what, why)
+	case c.Status != "":
+		return fmt.Sprintf("%s was ended: %s", what, said)
 	case p.lost:
 		return what + " is lost: the node does not answer"
 	case s.pausedSince(p):

@@ -71,6 +71,11 @@ func evicted(p *pod) *pod {
 	return p
 }
 
+func shutdown(p *pod) *pod {
+	p.Status.Reason, p.Status.Message = "Terminated", "Pod was terminated in response to imminent node shutdown."
+	return p
+}
+
 func TestEnds(t *testing.T) {
 	pods := func(all ...podSight) []podSight { return all }
 	aJob := &job{}
@@ -99,7 +104,14 @@ func TestEnds(t *testing.T) {
 		{"a process that fails by itself after one of its children was killed keeps its code", sight{job: aJob, pods: pods(begun(p(terminatedJSON(2, "OOMKilled", left(trainyard.ClassUser, 2)))))}, trainyard.ClassUser, 2, ""},
 		{"stopped because we asked", sight{asked: true, job: aJob, pods: pods(begun(p(terminatedJSON(143, "Error", left(trainyard.ClassCanceled, 143)))))}, trainyard.ClassCanceled, 143, ""},
 		{"deleted by hand", sight{job: failedJob, pods: pods(begun(deleted(p(terminatedJSON(143, "Error", left(trainyard.ClassCanceled, 143))))))}, trainyard.ClassNodeLost, -1, "pod p0 on node n1 was deleted, not by trainyard"},
-		{"node drained", sight{job: failedJob, pods: pods(begun(disrupted(deleted(p(terminatedJSON(143, "Error", left(trainyard.ClassCanceled, 143)))), "EvictionByEvictionAPI")))}, trainyard.ClassNodeLost, -1, "drained"},
+		{"node drained", sight{job: failedJob, pods: pods(begun(disrupted(deleted(p(terminatedJSON(143, "Error", left(trainyard.ClassCanceled, 143)))), "EvictionByEvictionAPI")))}, trainyard.ClassPreempted, -1, "pod p0 on node n1 was ended because its node was drained (words)"},
+		{"node drained, and killed after its grace", sight{job: failedJob, pods: pods(begun(disrupted(deleted(p(terminatedJSON(137, "Error", ""))), "EvictionByEvictionAPI")))}, trainyard.ClassPreempted, 137, "drained"},
+		{"node shut down in order", sight{job: failedJob, pods: pods(begun(disrupted(shutdown(p(terminatedJSON(143, "Error", left(trainyard.ClassCanceled, 143)))), "TerminationByKubelet")))}, trainyard.ClassPreempted, -1, "pod p0 on node n1 was ended because its node is being shut down (words)"},
+		{"node shut down in order, as a cluster without conditions says", sight{job: failedJob, pods: pods(begun(shutdown(p(`{"phase":"Failed"}`))))}, trainyard.ClassPreempted, -1, "its node is being shut down (Pod was terminated in response to imminent node shutdown)"},
+		{"evicted by the kubelet, which says so in two places", sight{job: failedJob, pods: pods(begun(disrupted(p(`{"phase":"Failed","reason":"Evicted","message":"The node was low on resource: memory."}`), "TerminationByKubelet")))}, trainyard.ClassNodeLost, -1, "was evicted: The node was low on resource: memory."},
+		{"taken by the kubelet, and why is not known", sight{job: failedJob, pods: pods(begun(disrupted(p(terminatedJSON(137, "Error", "")), "TerminationByKubelet")))}, trainyard.ClassNodeLost, 137, "its node had to be relieved (words)"},
+		{"driven away by a taint", sight{job: failedJob, pods: pods(begun(disrupted(deleted(p(terminatedJSON(143, "Error", left(trainyard.ClassCanceled, 143)))), "DeletionByTaintManager")))}, trainyard.ClassNodeLost, -1, "its node was tainted"},
+		{"cleaned up after its node", sight{job: failedJob, pods: pods(podSight{pod: disrupted(deleted(shutdown(p(runningJSON))), "DeletionByPodGC"), begun: true, gone: true})}, trainyard.ClassNodeLost, -1, "its node is gone"},
 		{"preempted", sight{job: failedJob, pods: pods(begun(disrupted(deleted(p(terminatedJSON(137, "Error", ""))), "PreemptionByScheduler")))}, trainyard.ClassPreempted, 137, "higher priority"},
 		{"ended well although it was being deleted", sight{job: failedJob, pods: pods(begun(deleted(p(terminatedJSON(0, "Completed", left(trainyard.ClassOK, 0))))))}, trainyard.ClassOK, 0, ""},
 		{"evicted for the node's sake", sight{job: failedJob, pods: pods(begun(p(`{"phase":"Failed","reason":"Evicted","message":"The node was low on resource: memory."}`)))}, trainyard.ClassNodeLost, -1, "low on resource"},
@@ -193,6 +205,17 @@ func TestAGangEndsAsItsFirstFailure(t *testing.T) {
 	v := judge(s, t0)
 	if v.end == nil || v.end.Result.Class != trainyard.ClassUser || v.end.Result.ExitCode != 3 || v.end.Result.PeakMB != 7 ||
 		!v.end.Started.Equal(t0.Add(-time.Second)) {
+		t.Errorf("it ended as %+v", v.end)
+	}
+}
+
+// A rank that gave way takes the connections of the others with it, and they may say so sooner than it does.
+func TestAGangWhoseNodeWasDrainedGaveWay(t *testing.T) {
+	failed := podJSON(t, "p1", terminatedJSON(1, "Error", trainyard.TaskEnd{Result: trainyard.Result{Class: trainyard.ClassUser, ExitCode: 1,
+		Message: "connection reset"}, Started: t0, Ended: t0.Add(time.Second)}))
+	drained := disrupted(deleted(podJSON(t, "p0", terminatedJSON(143, "Error", left(trainyard.ClassCanceled, 143)))), "EvictionByEvictionAPI")
+	s := &sight{ranks: 2, job: &job{}, pods: []podSight{begun(drained), begun(failed)}}
+	if v := judge(s, t0); v.end == nil || v.end.Result.Class != trainyard.ClassPreempted || !strings.Contains(v.end.Result.Message, "drained") {
 		t.Errorf("it ended as %+v", v.end)
 	}
 }
