@@ -2,6 +2,7 @@ package control
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/trainyard/trainyard"
@@ -152,10 +153,11 @@ func end(j *trainyard.Job, a *trainyard.Attempt, bad *trainyard.Result, now time
 		return j.MoveTo(trainyard.JobQueued, trainyard.Reason{Code: "Preempted", Message: why}, now)
 	}
 	if retryable(bad.Class) && tries(j) < j.Plan.MaxAttempts {
-		why := fmt.Sprintf("attempt %d of %d ended because %s; waiting for room to run again", a.Number, j.Plan.MaxAttempts, bad.Message)
+		why := fmt.Sprintf("%s ended because %s; waiting for room to run again", which(j), bad.Message)
 		return j.MoveTo(trainyard.JobQueued, trainyard.Reason{Code: "Retrying", Message: why}, now)
 	}
-	j.Status.Failure = &trainyard.Failure{Class: bad.Class, Message: bad.Message}
+	message := bad.Message + earlier(j)
+	j.Status.Failure = &trainyard.Failure{Class: bad.Class, Message: message}
 	if code >= 0 {
 		j.Status.ExitCode = &code
 	}
@@ -166,7 +168,60 @@ func end(j *trainyard.Job, a *trainyard.Attempt, bad *trainyard.Result, now time
 			return err
 		}
 	}
-	return j.MoveTo(to, trainyard.Reason{Code: string(bad.Class), Message: bad.Message}, now)
+	return j.MoveTo(to, trainyard.Reason{Code: string(bad.Class), Message: message}, now)
+}
+
+// earlierWords is how many characters are told of the end of an attempt that was not the last.
+const earlierWords = 160
+
+// earlier says of a job whose attempts are used up how many there were and how those before the last ended; "" of a job that failed for what
+// is its own, and of one that had no other attempt that counts.
+func earlier(j *trainyard.Job) string {
+	n := tries(j)
+	if n < 2 || !retryable(j.Status.Current().Class) {
+		return ""
+	}
+	var ends []string
+	for i := range j.Status.Attempts[:len(j.Status.Attempts)-1] {
+		a := &j.Status.Attempts[i]
+		if a.Class == trainyard.ClassPreempted {
+			continue
+		}
+		why := "no word of its end"
+		if r := reason(a); r != nil && r.Message != "" {
+			why = shorten(r.Message, earlierWords)
+		}
+		ends = append(ends, fmt.Sprintf("attempt %d: %s", a.Number, why))
+	}
+	return fmt.Sprintf("; it was %s (%s)", which(j), strings.Join(ends, ", "))
+}
+
+// which names the attempt that was last, and how many of those there may be it is.
+func which(j *trainyard.Job) string {
+	n, number := tries(j), j.Status.Current().Number
+	if n == number {
+		return fmt.Sprintf("attempt %d of %d", n, j.Plan.MaxAttempts)
+	}
+	return fmt.Sprintf("attempt %d, preempted ones aside %d of %d", number, n, j.Plan.MaxAttempts)
+}
+
+// reason is why an attempt that has ended did not end well, nil if that is not known.
+func reason(a *trainyard.Attempt) (bad *trainyard.Result) {
+	for i := range a.Tasks {
+		if r := a.Tasks[i].Result; r != nil && worse(r, bad) {
+			bad = r
+		}
+	}
+	return bad
+}
+
+// shorten is text of one line and at most so many characters.
+func shorten(text string, most int) string {
+	runes := []rune(strings.Join(strings.Fields(text), " "))
+	if len(runes) <= most {
+		return string(runes)
+	}
+	return string(runes[:most-1]) + "…"
 }
 
 // tries counts the attempts that were not cut short by preemption.

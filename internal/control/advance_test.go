@@ -1,7 +1,9 @@
 package control
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -77,6 +79,39 @@ func TestALostNodeIsTriedOnlySoOften(t *testing.T) {
 	j.Plan.MaxAttempts = 1
 	if _, err := advance(j, t0); err != nil || j.Status.State != trainyard.JobFailed {
 		t.Fatalf("state %s, %v; want Failed", j.Status.State, err)
+	}
+}
+
+// What a job fails with tells that it was tried, how often, and how each try ended: the last may be the least telling.
+func TestAJobWhoseAttemptsAreUsedUpTellsOfAllOfThem(t *testing.T) {
+	tried := func(last trainyard.Class, before ...trainyard.Class) string {
+		j := attempt(trainyard.JobRunning)
+		j.Status.Attempts = nil
+		for i, class := range append(before, last) {
+			task := ended(class, -1)
+			task.Result.Message = fmt.Sprintf("cause %d", i+1)
+			j.Status.Attempts = append(j.Status.Attempts, trainyard.Attempt{Number: i + 1, Placed: t0, Ended: t0, Class: class, Tasks: []trainyard.RunTask{task}})
+		}
+		j.Status.Current().Ended = time.Time{}
+		if _, err := advance(j, t0); err != nil || j.Status.State != trainyard.JobFailed || j.Status.Failure.Message != j.Status.Reason.Message {
+			t.Fatalf("%s, %+v, %+v, %v", j.Status.State, j.Status.Failure, j.Status.Reason, err)
+		}
+		return j.Status.Failure.Message
+	}
+	lost, preempted := trainyard.ClassNodeLost, trainyard.ClassPreempted
+	tests := []struct{ name, got, want string }{
+		{"three lost nodes", tried(lost, lost, trainyard.ClassStart), "cause 3; it was attempt 3 of 3 (attempt 1: cause 1, attempt 2: cause 2)"},
+		{"a preemption is no attempt", tried(lost, lost, preempted, lost),
+			"cause 4; it was attempt 4, preempted ones aside 3 of 3 (attempt 1: cause 1, attempt 3: cause 3)"},
+		{"what is the job's own is told alone", tried(trainyard.ClassUser, lost), "cause 2"},
+	}
+	for _, tt := range tests {
+		if tt.got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.name, tt.got, tt.want)
+		}
+	}
+	if got := shorten("Grüße\nund "+strings.Repeat("é", 200), 20); got != "Grüße und ééééééééé…" {
+		t.Errorf("a long reason of two lines becomes %q", got)
 	}
 }
 
