@@ -11,15 +11,18 @@ DRIVERS = ./internal/target/docker ./internal/target/kube ./internal/target/slur
 
 .PHONY: build slim demo serve-demo test check drivers kueue targets serving clients cross vm bench clean
 
-build: bin/trainyard
+CROSS = bin/trainyard-linux-amd64 bin/trainyard-linux-arm64 bin/trainyard-darwin-arm64 bin/trainyard-windows-amd64.exe
+
+# Programs for other systems that were made once are kept as new as this one: the server sends them to machines.
+build: bin/trainyard $(wildcard $(filter bin/trainyard-linux-%,$(CROSS)))
 
 SLIM = internal/taskrun/slim/packed/linux-amd64.gz internal/taskrun/slim/packed/linux-arm64.gz
 
 SOURCES = $(shell find . -name '*.go') go.mod
-PROGRAM = $(GO) build $(GOFLAGS) -tags slimtask -ldflags '-s -w'
+PROGRAM = CGO_ENABLED=0 $(GO) build $(GOFLAGS) -tags slimtask -ldflags '-s -w'
 
 bin/trainyard: $(SOURCES) $(SLIM)
-	CGO_ENABLED=0 $(PROGRAM) -o bin/trainyard ./cmd/trainyard
+	$(PROGRAM) -o $@ ./cmd/trainyard
 
 # The small program that engines start for a task, for nodes' processors. It travels in the other one, packed; "go build" alone makes one
 # without it, which has engines start itself.
@@ -78,12 +81,11 @@ clients: build
 	cd internal/arm/hashicorp && $(GO) test ./...
 	cd test/studio && TRAINYARD=$(CURDIR)/bin/trainyard $(GO) test ./...
 
-# The program for every system it is meant for: server and nodes on Linux, client and local target on the others.
-cross: $(SLIM)
-	CGO_ENABLED=0 GOOS=linux GOARCH=amd64 $(GO) build $(GOFLAGS) -tags slimtask -o dist/trainyard-linux-amd64 ./cmd/trainyard
-	CGO_ENABLED=0 GOOS=linux GOARCH=arm64 $(GO) build $(GOFLAGS) -tags slimtask -o dist/trainyard-linux-arm64 ./cmd/trainyard
-	CGO_ENABLED=0 GOOS=darwin GOARCH=arm64 $(GO) build $(GOFLAGS) -tags slimtask -o dist/trainyard-darwin-arm64 ./cmd/trainyard
-	CGO_ENABLED=0 GOOS=windows GOARCH=amd64 $(GO) build $(GOFLAGS) -tags slimtask -o dist/trainyard-windows-amd64.exe ./cmd/trainyard
+# The program for every system it is meant for: server and nodes on Linux, client and local target on the others. A server finds those for
+# its machines beside its own program.
+cross: $(CROSS)
+$(CROSS): bin/trainyard-%: $(SOURCES) $(SLIM)
+	GOOS=$(word 1,$(subst -, ,$*)) GOARCH=$(basename $(word 2,$(subst -, ,$*))) $(PROGRAM) -o $@ ./cmd/trainyard
 
 # Tasks on the kernel's cgroups version 2 with every controller, and on the other processor, in emulated machines: minutes, and not part of test.
 VM = -test.run 'TestConformance$$|TestNodeLimit|TestHiddenPaths|TestNothingElse|TestFolderIsForOneDriver|TestAgentKilledAtAnyStep'
@@ -99,4 +101,4 @@ bench: build
 	bin/bench -binary bin/trainyard -engines test/engines -out docs/benchmarks.md
 
 clean:
-	rm -rf bin dist internal/taskrun/slim/packed
+	rm -rf bin internal/taskrun/slim/packed

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"strings"
 	"time"
 
@@ -63,15 +64,19 @@ func keepHostKey(old, settings json.RawMessage) (json.RawMessage, error) {
 	return json.Marshal(now)
 }
 
-// probeMachine logs in once, and pins the machine's host key.
+// probeMachine logs in once, and pins the machine's host key. The program for it must be here.
 func probeMachine(ctx context.Context, settings json.RawMessage) (control.Found, error) {
 	s, err := fleetssh.ParseSettings(settings)
 	if err != nil {
 		return control.Found{}, err
 	}
+	self, err := os.Executable()
+	if err != nil {
+		return control.Found{}, err
+	}
 	ctx, stop := context.WithTimeout(ctx, 30*time.Second)
 	defer stop()
-	found, err := fleetssh.Probe(ctx, *s)
+	found, err := fleetssh.Probe(ctx, *s, self)
 	if err != nil {
 		return control.Found{}, err
 	}

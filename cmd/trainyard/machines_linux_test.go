@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -107,6 +109,33 @@ func TestDetachingAMachineThatIsAway(t *testing.T) {
 	}
 	if left := m.Run(t, "ls -A "+m.HomeDir); left != ".ssh" {
 		t.Errorf("left on the machine: %s", left)
+	}
+}
+
+// A machine that no program is there for is refused when it is attached, and what makes one is said.
+func TestAttachingAMachineThatTheServerHasNoProgramFor(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	processor, arch := "aarch64", "arm64"
+	if runtime.GOARCH == arch {
+		processor, arch = "x86_64", "amd64"
+	}
+	for uname, words := range map[string][]string{
+		"Linux " + processor: {`"make cross" makes bin/trainyard-linux-` + arch, "as " + filepath.Join(filepath.Dir(l.bin), "trainyard-linux-"+arch)},
+		"Linux riscv64":      {"Linux on riscv64"},
+	} {
+		out, err := l.try(attachArgs(l, sshtest.New(t, sshtest.Options{Uname: uname}), "edge")...)
+		if err == nil {
+			t.Errorf("%s is attached", uname)
+		}
+		for _, word := range append(words, `compute "edge"`) {
+			if !strings.Contains(out, word) {
+				t.Errorf("%s: %q does not say %q", uname, out, word)
+			}
+		}
+	}
+	if out := l.cli("compute", "list"); strings.Contains(out, "edge") {
+		t.Errorf("there is a compute: %s", out)
 	}
 }
 

@@ -262,7 +262,8 @@ func (c *Client) Program(ctx context.Context, path string) (string, error) {
 	}
 	other := filepath.Join(filepath.Dir(path), "trainyard-"+system)
 	if _, err := os.Stat(other); err != nil {
-		return "", trainyard.NotFound("the cluster's nodes need the program for %s, and there is no %s: build it with \"make cross\" and put it there", system, other)
+		return "", trainyard.Errorf(trainyard.CodeUnsupported, "the cluster's nodes need the program for %s, and the server has none: \"make cross\" makes bin/%s; the server looks for it as %s",
+			system, filepath.Base(other), other)
 	}
 	return other, nil
 }

@@ -160,13 +160,19 @@ func newLocation(t *testing.T, machines ...*sshtest.Machine) *location {
 	return &location{dir: t.TempDir(), home: newHome(t), machines: machines, spoiled: map[trainyard.NodeID]bool{}}
 }
 
-func (l *location) env(t *testing.T) fleet.Env {
+// self is the path of this program.
+func self(t *testing.T) string {
 	t.Helper()
-	self, err := os.Executable()
+	path, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return fleet.Env{Dir: l.dir, Name: "lab", Server: l.home.URL, CA: l.home.ca, Binary: self, Log: slog.New(slog.DiscardHandler)}
+	return path
+}
+
+func (l *location) env(t *testing.T) fleet.Env {
+	t.Helper()
+	return fleet.Env{Dir: l.dir, Name: "lab", Server: l.home.URL, CA: l.home.ca, Binary: self(t), Log: slog.New(slog.DiscardHandler)}
 }
 
 // open opens the fleet; whoever opens it closes it.

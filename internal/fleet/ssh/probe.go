@@ -30,9 +30,10 @@ type Found struct {
 // leastFreeMB is room for the program and little else.
 const leastFreeMB = 200
 
-// Probe connects once and looks whether the computer can be a machine, for when it is attached. It leaves nothing there. Settings without a
-// host key believe the first one shown: keep what is returned. Errors say in words what to do.
-func Probe(ctx context.Context, s Settings) (Found, error) {
+// Probe connects once and looks whether the computer can be a machine, for when it is attached: binary is the path of the program that would
+// be its agent were it like this computer, as in fleet.Env. It leaves nothing there. Settings without a host key believe the first one shown:
+// keep what is returned. Errors say in words what to do.
+func Probe(ctx context.Context, s Settings, binary string) (Found, error) {
 	if err := s.Validate(); err != nil {
 		return Found{}, err
 	}
@@ -49,6 +50,11 @@ func Probe(ctx context.Context, s Settings) (Found, error) {
 	if f.OS, f.Arch, err = system(&s, a); err != nil {
 		return Found{}, err
 	}
+	program, err := openProgram(binary, f.OS, f.Arch)
+	if err != nil {
+		return Found{}, err
+	}
+	program.Close()
 	if a, err = run(ctx, c, map[string]string{"ID": "probe", "NAME": "probe", "CA": ""}, "probe"); err != nil {
 		return Found{}, thereTrouble(&s, "", err)
 	}

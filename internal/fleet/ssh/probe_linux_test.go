@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -32,7 +33,7 @@ func TestProbeSaysWhatThereIs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := settings(m)
 			change(&s)
-			f, err := Probe(t.Context(), s)
+			f, err := Probe(t.Context(), s, self(t))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -73,7 +74,7 @@ func TestAFingerprintIsLookedForAmongAllKeysOfAMachine(t *testing.T) {
 	m := sshtest.New(t, sshtest.Options{Config: []string{"HostKey " + second}})
 	s := settings(m)
 	s.HostKey = fingerprint(t, string(public))
-	f, err := Probe(t.Context(), s)
+	f, err := Probe(t.Context(), s, self(t))
 	if err != nil || f.Fingerprint != s.HostKey || !strings.HasPrefix(f.HostKey, "ecdsa-") {
 		t.Errorf("found %+v, %v", f, err)
 	}
@@ -91,7 +92,7 @@ func TestProbeSeesAnEngineThatTheUserMayTalkTo(t *testing.T) {
 		{"chmod a+rw /home/yard/engine.sock", "[docker]"},
 	} {
 		m.Run(t, step.script)
-		f, err := Probe(t.Context(), settings(m))
+		f, err := Probe(t.Context(), settings(m), self(t))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -136,7 +137,7 @@ func relay(in net.Conn, to string, most int64) {
 // failing checks that a Probe fails with a code and says all of the words.
 func failing(t *testing.T, s Settings, code trainyard.ErrorCode, words ...string) {
 	t.Helper()
-	_, err := Probe(t.Context(), s)
+	_, err := Probe(t.Context(), s, self(t))
 	if err == nil {
 		t.Fatal("it works")
 	}
@@ -181,8 +182,8 @@ func TestProbeSaysWhyNobodyIsLetIn(t *testing.T) {
 	}
 	s := settings(m)
 	s.HostKey = sshtest.New(t, sshtest.Options{}).HostKey
-	_, err := Probe(t.Context(), s)
-	f, _ := Probe(t.Context(), settings(m))
+	_, err := Probe(t.Context(), s, self(t))
+	f, _ := Probe(t.Context(), settings(m), self(t))
 	if err == nil || !strings.Contains(err.Error(), f.Fingerprint) || !strings.Contains(err.Error(), fingerprint(t, s.HostKey)) {
 		t.Errorf("not both fingerprints are said: %v", err)
 	}
@@ -209,15 +210,29 @@ func babble(t *testing.T) int {
 	return ln.Addr().(*net.TCPAddr).Port
 }
 
+func TestAMachineWithAnotherProcessorNeedsItsProgramHere(t *testing.T) {
+	t.Parallel()
+	processor, arch := "aarch64", "arm64"
+	if runtime.GOARCH == arch {
+		processor, arch = "x86_64", "amd64"
+	}
+	s := settings(sshtest.New(t, sshtest.Options{Uname: "Linux " + processor}))
+	own := filepath.Join(t.TempDir(), "trainyard")
+	other := own + "-linux-" + arch
+	_, err := Probe(t.Context(), s, own)
+	if trainyard.CodeOf(err) != trainyard.CodeUnsupported || !strings.Contains(err.Error(), other) || !strings.Contains(err.Error(), `"make cross"`) {
+		t.Errorf("none is there: %v", err)
+	}
+	if err := os.WriteFile(other, nil, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if f, err := Probe(t.Context(), s, own); err != nil || f.Arch != arch {
+		t.Errorf("one is there: %+v, %v", f, err)
+	}
+}
+
 func TestProbeSaysWhyAComputerCannotBeAMachine(t *testing.T) {
 	t.Parallel()
-	tools := t.TempDir()
-	if err := os.Chmod(filepath.Dir(tools), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(tools, "uname"), []byte("#!/bin/sh\n[ \"$1\" = -s ] && echo Linux || echo armv7l\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
 	t.Run("sshd that takes no passwords", func(t *testing.T) {
 		m := sshtest.New(t, sshtest.Options{Config: []string{"PasswordAuthentication no", "KbdInteractiveAuthentication no"}})
 		s := settings(m)
@@ -233,12 +248,12 @@ func TestProbeSaysWhyAComputerCannotBeAMachine(t *testing.T) {
 		{"a home that runs no programs", sshtest.Options{Home: "size=1g,noexec"}, []string{"noexec"}},
 		{"a home that cannot be written", sshtest.Options{ReadOnly: true}, []string{"cannot write in the home folder", "Read-only file system"}},
 		{"a user without a shell", sshtest.Options{Shell: "/usr/sbin/nologin"}, []string{"cannot run commands", "not available"}},
-		{"a processor that we do not know", sshtest.Options{Config: []string{"SetEnv PATH=" + tools + ":/usr/bin:/bin"}}, []string{"Linux on armv7l"}},
+		{"a processor that we do not know", sshtest.Options{Uname: "Linux armv7l"}, []string{"Linux on armv7l"}},
 		{"sshd that forwards nothing", sshtest.Options{Config: []string{"AllowTcpForwarding no"}}, []string{"forbids the port forwarding", "AllowTcpForwarding"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := settings(sshtest.New(t, c.options))
-			_, err := Probe(t.Context(), s)
+			_, err := Probe(t.Context(), s, self(t))
 			failing(t, s, trainyard.CodeOf(err), c.words...)
 			if _, ok := errors.AsType[*trainyard.Error](err); !ok {
 				t.Errorf("not an error for users: %v", err)

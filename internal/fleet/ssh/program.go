@@ -27,19 +27,30 @@ type program struct {
 	sum  string // SHA-256
 }
 
-// program finds the program for a system: our own where that is the same, else the one beside it that "make cross" names.
-func (d *Driver) program(goos, arch string) (program, error) {
-	path := d.env.Binary
+// openProgram opens the program for a system: own, the path of the one that runs here, where that is the same, else the one beside it that
+// "make cross" makes. The error for users says which is missing.
+func openProgram(own, goos, arch string) (*os.File, error) {
+	path := own
 	if goos != runtime.GOOS || arch != runtime.GOARCH {
-		path = filepath.Join(filepath.Dir(d.env.Binary), "trainyard-"+goos+"-"+arch)
+		path = filepath.Join(filepath.Dir(own), "trainyard-"+goos+"-"+arch)
 	}
 	f, err := os.Open(path)
-	if errors.Is(err, os.ErrNotExist) && path != d.env.Binary {
-		return program{}, there("no program for "+goos+"-"+arch, trainyard.NotFound(
-			"the machine needs the program for %s-%s, and there is no %s: build it with \"make cross\" and put it there", goos, arch, path))
+	if errors.Is(err, os.ErrNotExist) && path != own {
+		return nil, there("no program for "+goos+"-"+arch, trainyard.Errorf(trainyard.CodeUnsupported,
+			"the machine needs the program for %s-%s, and the server has none: \"make cross\" makes bin/%s; the server looks for it as %s",
+			goos, arch, filepath.Base(path), path))
 	}
 	if err != nil {
-		return program{}, fmt.Errorf("open the program for machines: %w", err)
+		return nil, fmt.Errorf("open the program for machines: %w", err)
+	}
+	return f, nil
+}
+
+// program is the program for a system as it is now.
+func (d *Driver) program(goos, arch string) (program, error) {
+	f, err := openProgram(d.env.Binary, goos, arch)
+	if err != nil {
+		return program{}, err
 	}
 	defer f.Close()
 	hash := sha256.New()
@@ -47,7 +58,7 @@ func (d *Driver) program(goos, arch string) (program, error) {
 	if err != nil {
 		return program{}, fmt.Errorf("read the program for machines: %w", err)
 	}
-	return program{path, size, hex.EncodeToString(hash.Sum(nil))}, nil
+	return program{f.Name(), size, hex.EncodeToString(hash.Sum(nil))}, nil
 }
 
 // upload copies the program to a file in the machine's bin folder. The name is relative to the home folder, where sshd starts commands, and

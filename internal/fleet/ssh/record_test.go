@@ -107,7 +107,7 @@ func TestProgramForAnotherSystem(t *testing.T) {
 	}
 	other := filepath.Join(filepath.Dir(d.env.Binary), "trainyard-linux-riscv64")
 	_, err = d.program("linux", "riscv64")
-	if trainyard.CodeOf(err) != trainyard.CodeNotFound || !strings.Contains(err.Error(), other) || !strings.Contains(err.Error(), "make cross") {
+	if trainyard.CodeOf(err) != trainyard.CodeUnsupported || !strings.Contains(err.Error(), other) || !strings.Contains(err.Error(), "make cross") {
 		t.Errorf("none is there: %v", err)
 	}
 	if err := os.WriteFile(other, []byte("for riscv"), 0o700); err != nil {

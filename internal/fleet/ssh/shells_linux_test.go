@@ -34,7 +34,7 @@ func without(t *testing.T, prefix string) string {
 func TestNoPython(t *testing.T) {
 	t.Parallel()
 	m := sshtest.New(t, sshtest.Options{Config: []string{"SetEnv PATH=" + without(t, "python")}})
-	f, err := Probe(t.Context(), settings(m))
+	f, err := Probe(t.Context(), settings(m), self(t))
 	if err != nil || f.Python != "" || len(f.Notes) != 1 || !strings.Contains(f.Notes[0], "no python3") {
 		t.Errorf("%+v, %v", f, err)
 	}

@@ -27,6 +27,7 @@ type Options struct {
 	Config   []string // lines for sshd_config
 	Root     bool     // the user is root, who logs in with the key alone
 	Shell    string   // the user's login shell; empty: /bin/sh
+	Uname    string   // what uname says that the computer is: "Linux aarch64"; empty: what it is
 }
 
 // Machine is a computer that runs sshd.
@@ -123,6 +124,11 @@ func (m *Machine) furnish(t testing.TB) {
 		must(t, err)
 		must(t, os.WriteFile(filepath.Join(m.dir, file), append(data, line...), 0o644))
 	}
+	if m.o.Uname != "" {
+		system, processor, _ := strings.Cut(m.o.Uname, " ")
+		script := fmt.Sprintf("#!/bin/sh\n[ \"$1\" = -s ] && echo %s || echo %s\n", system, processor)
+		must(t, os.WriteFile(filepath.Join(m.dir, "uname"), []byte(script), 0o755))
+	}
 	config := append([]string{"Port 2222", "HostKey " + m.dir + "/hostkey", "PidFile none", "UsePAM no", "UseDNS no", "MaxStartups 100"}, m.o.Config...)
 	must(t, os.WriteFile(filepath.Join(m.dir, "sshd_config"), []byte(strings.Join(config, "\n")+"\n"), 0o644))
 	m.NewHostKey(t)
@@ -142,6 +148,7 @@ const initScript = `set -eu
 mount --make-rprivate /
 mount -t proc proc /proc
 for f in passwd group shadow; do mount --bind "$1/$f" "/etc/$f"; done
+[ ! -e "$1/uname" ] || mount --bind "$1/uname" "$(command -v uname)"
 mount --bind "$1/boot_id" /proc/sys/kernel/random/boot_id
 mount -t tmpfs -o mode=755 tmpfs /run
 mkdir /run/sshd
