@@ -1,8 +1,9 @@
 package ssh
 
 import (
+	"bytes"
 	"context"
-	"fmt"
+	"errors"
 	"strconv"
 	"strings"
 
@@ -43,6 +44,9 @@ func Probe(ctx context.Context, s Settings, binary string) (Found, error) {
 	}
 	defer c.Close()
 	a, err := run(ctx, c, map[string]string{"ID": "probe", "NAME": "probe", "CA": ""}, "hello")
+	if e, ok := errors.AsType[*scriptError](err); ok && e.doing == "" && bytes.Contains(c.ServerVersion(), []byte("Windows")) {
+		return Found{}, unsupported(&s, "Windows") // its shells say at length that they know no sh
+	}
 	if err != nil {
 		return Found{}, thereTrouble(&s, "", err)
 	}
@@ -85,16 +89,24 @@ func kibToMB(s string) int64 {
 
 // system is what programs the machine runs, as Go names it.
 func system(s *Settings, a answer) (goos, arch string, err error) {
-	goos, machine := strings.ToLower(a.first("os")), a.first("arch")
+	name, machine := a.first("os"), a.first("arch")
 	switch machine {
 	case "x86_64", "amd64":
 		arch = "amd64"
 	case "aarch64", "arm64":
 		arch = "arm64"
 	}
-	if goos != "linux" || arch == "" {
-		return "", "", there(fmt.Sprintf("%s on %s is not supported", a.first("os"), machine), trainyard.Errorf(trainyard.CodeUnsupported,
-			"%s runs %s on %s; machines can be Linux on x86_64 or aarch64", s.Endpoint(), a.first("os"), machine))
+	if name == "Linux" && arch != "" {
+		return "linux", arch, nil
 	}
-	return goos, arch, nil
+	if name == "Darwin" {
+		name = "macOS"
+	}
+	return "", "", unsupported(s, name+" on "+machine)
+}
+
+// unsupported is the error for a machine that no program is made for; what is its system and processor.
+func unsupported(s *Settings, what string) error {
+	return there(what+" is not supported", trainyard.Errorf(trainyard.CodeUnsupported,
+		"%s runs %s; machines can be 64-bit Linux, on x86_64 or aarch64", s.Endpoint(), what))
 }

@@ -233,6 +233,12 @@ func TestAMachineWithAnotherProcessorNeedsItsProgramHere(t *testing.T) {
 
 func TestProbeSaysWhyAComputerCannotBeAMachine(t *testing.T) {
 	t.Parallel()
+	// What Windows' sshd and its usual shell say to a command; neither runs here.
+	cmd := filepath.Join(t.TempDir(), "cmd")
+	words := "#!/bin/sh\nprintf \"'exec' is not recognized as an internal or external command,\\r\\noperable program or batch file.\\r\\n\" >&2\nexit 1\n"
+	if err := errors.Join(os.WriteFile(cmd, []byte(words), 0o755), os.Chmod(filepath.Dir(filepath.Dir(cmd)), 0o755)); err != nil {
+		t.Fatal(err)
+	}
 	t.Run("sshd that takes no passwords", func(t *testing.T) {
 		m := sshtest.New(t, sshtest.Options{Config: []string{"PasswordAuthentication no", "KbdInteractiveAuthentication no"}})
 		s := settings(m)
@@ -248,7 +254,11 @@ func TestProbeSaysWhyAComputerCannotBeAMachine(t *testing.T) {
 		{"a home that runs no programs", sshtest.Options{Home: "size=1g,noexec"}, []string{"noexec"}},
 		{"a home that cannot be written", sshtest.Options{ReadOnly: true}, []string{"cannot write in the home folder", "Read-only file system"}},
 		{"a user without a shell", sshtest.Options{Shell: "/usr/sbin/nologin"}, []string{"cannot run commands", "not available"}},
-		{"a processor that we do not know", sshtest.Options{Uname: "Linux armv7l"}, []string{"Linux on armv7l"}},
+		{"a processor that we do not know", sshtest.Options{Uname: "Linux riscv64"}, []string{"runs Linux on riscv64", "on x86_64 or aarch64"}},
+		{"an ARM of 32 bits", sshtest.Options{Uname: "Linux armv7l"}, []string{"runs Linux on armv7l", "64-bit Linux"}},
+		{"a PC of 32 bits", sshtest.Options{Uname: "Linux i686"}, []string{"runs Linux on i686", "64-bit Linux"}},
+		{"a Mac", sshtest.Options{Uname: "Darwin arm64"}, []string{"runs macOS on arm64", "64-bit Linux"}},
+		{"a PC with Windows", sshtest.Options{Shell: cmd, Config: []string{"VersionAddendum for_Windows_9.5"}}, []string{"runs Windows;", "64-bit Linux"}},
 		{"sshd that forwards nothing", sshtest.Options{Config: []string{"AllowTcpForwarding no"}}, []string{"forbids the port forwarding", "AllowTcpForwarding"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
