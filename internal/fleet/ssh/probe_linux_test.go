@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -212,10 +211,8 @@ func babble(t *testing.T) int {
 
 func TestAMachineWithAnotherProcessorNeedsItsProgramHere(t *testing.T) {
 	t.Parallel()
-	processor, arch := "aarch64", "arm64"
-	if runtime.GOARCH == arch {
-		processor, arch = "x86_64", "amd64"
-	}
+	arch := otherArch()
+	processor := map[string]string{"arm64": "aarch64", "amd64": "x86_64"}[arch]
 	s := settings(sshtest.New(t, sshtest.Options{Uname: "Linux " + processor}))
 	own := filepath.Join(t.TempDir(), "trainyard")
 	other := own + "-linux-" + arch
@@ -223,9 +220,7 @@ func TestAMachineWithAnotherProcessorNeedsItsProgramHere(t *testing.T) {
 	if trainyard.CodeOf(err) != trainyard.CodeUnsupported || !strings.Contains(err.Error(), other) || !strings.Contains(err.Error(), `"make cross"`) {
 		t.Errorf("none is there: %v", err)
 	}
-	if err := os.WriteFile(other, nil, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	writeProgram(t, other, processors[arch])
 	if f, err := Probe(t.Context(), s, own); err != nil || f.Arch != arch {
 		t.Errorf("one is there: %+v, %v", f, err)
 	}

@@ -3,6 +3,7 @@ package ssh
 import (
 	"context"
 	"crypto/sha256"
+	"debug/elf"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -28,7 +29,7 @@ type program struct {
 }
 
 // openProgram opens the program for a system: own, the path of the one that runs here, where that is the same, else the one beside it that
-// "make cross" makes. The error for users says which is missing.
+// "make cross" makes. The error for users says which is missing, or is one for another system.
 func openProgram(own, goos, arch string) (*os.File, error) {
 	path := own
 	if goos != runtime.GOOS || arch != runtime.GOARCH {
@@ -43,8 +44,19 @@ func openProgram(own, goos, arch string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the program for machines: %w", err)
 	}
+	if path == own {
+		return f, nil
+	}
+	if e, err := elf.NewFile(f); err != nil || e.Machine != processors[arch] {
+		f.Close()
+		return nil, there("no program for "+goos+"-"+arch, trainyard.Errorf(trainyard.CodeUnsupported,
+			"the machine needs the program for %s-%s, and %s is something else: \"make cross\" makes bin/%s, and it goes there", goos, arch, path, filepath.Base(path)))
+	}
 	return f, nil
 }
+
+// processors are what files of programs for Linux call those that machines may have.
+var processors = map[string]elf.Machine{"amd64": elf.EM_X86_64, "arm64": elf.EM_AARCH64}
 
 // program is the program for a system as it is now.
 func (d *Driver) program(goos, arch string) (program, error) {

@@ -2,6 +2,8 @@ package ssh
 
 import (
 	"bytes"
+	"debug/elf"
+	"encoding/binary"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -105,16 +107,43 @@ func TestProgramForAnotherSystem(t *testing.T) {
 	if p, err := d.program(runtime.GOOS, runtime.GOARCH); err != nil || p.path != d.env.Binary || p.size != int64(len("trainyard")) {
 		t.Errorf("our own: %+v, %v", p, err)
 	}
-	other := filepath.Join(filepath.Dir(d.env.Binary), "trainyard-linux-riscv64")
-	_, err = d.program("linux", "riscv64")
+	arch := otherArch()
+	other := filepath.Join(filepath.Dir(d.env.Binary), "trainyard-linux-"+arch)
+	_, err = d.program("linux", arch)
 	if trainyard.CodeOf(err) != trainyard.CodeUnsupported || !strings.Contains(err.Error(), other) || !strings.Contains(err.Error(), "make cross") {
 		t.Errorf("none is there: %v", err)
 	}
-	if err := os.WriteFile(other, []byte("for riscv"), 0o700); err != nil {
+	for what, machine := range map[string]elf.Machine{"of RISC-V": elf.EM_RISCV, "of this computer": processors[runtime.GOARCH]} {
+		writeProgram(t, other, machine)
+		if _, err := d.program("linux", arch); trainyard.CodeOf(err) != trainyard.CodeUnsupported || !strings.Contains(err.Error(), other+" is something else") {
+			t.Errorf("one %s is there: %v", what, err)
+		}
+	}
+	writeProgram(t, other, processors[arch])
+	if p, err := d.program("linux", arch); err != nil || p.path != other || p.size == 0 || len(p.sum) != 64 {
+		t.Errorf("one is there: %+v, %v", p, err)
+	}
+}
+
+// otherArch is a processor that machines may have and this computer has not.
+func otherArch() string {
+	if runtime.GOARCH == "arm64" {
+		return "amd64"
+	}
+	return "arm64"
+}
+
+// writeProgram makes a file that says it is a program for a processor, and holds no more.
+func writeProgram(t *testing.T, path string, machine elf.Machine) {
+	t.Helper()
+	h := elf.Header64{Ident: [elf.EI_NIDENT]byte{0x7f, 'E', 'L', 'F', byte(elf.ELFCLASS64), byte(elf.ELFDATA2LSB), byte(elf.EV_CURRENT)},
+		Type: uint16(elf.ET_EXEC), Machine: uint16(machine), Version: uint32(elf.EV_CURRENT), Ehsize: 64}
+	data, err := binary.Append(nil, binary.LittleEndian, h)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if p, err := d.program("linux", "riscv64"); err != nil || p.path != other {
-		t.Errorf("one is there: %+v, %v", p, err)
+	if err := os.WriteFile(path, data, 0o700); err != nil {
+		t.Fatal(err)
 	}
 }
 
