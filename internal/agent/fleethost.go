@@ -66,6 +66,7 @@ type trouble struct {
 	last   time.Time // of them
 	next   time.Time // not again before then
 	why    string    // for people; "" while it may be a single accident
+	lack   bool      // why is that no agent could be had, and not that agents end
 }
 
 // parting is a machine that is to be ended.
@@ -291,8 +292,12 @@ func (h *FleetHost) missing(have []trainyard.Machine, want []trainyard.MachineSp
 		m, known := there[s.ID]
 		t := h.trouble[s.ID]
 		if known && m.State != trainyard.MachineDead {
-			if t != nil && now.Sub(t.last) >= steady {
+			switch {
+			case t == nil:
+			case now.Sub(t.last) >= steady:
 				delete(h.trouble, s.ID)
+			case t.lack && m.State == trainyard.MachineRunning:
+				t.why, t.lack = "", false
 			}
 			continue
 		}
@@ -301,7 +306,7 @@ func (h *FleetHost) missing(have []trainyard.Machine, want []trainyard.MachineSp
 			h.trouble[s.ID] = t
 		}
 		if known && t.begun > 1 && !t.failed {
-			t.why = strings.TrimSuffix(fmt.Sprintf("its agent has ended %d times in a row: %s", t.begun, m.Note), ": ")
+			t.why, t.lack = strings.TrimSuffix(fmt.Sprintf("its agent has ended %d times in a row: %s", t.begun, m.Note), ": "), false
 		}
 		switch wait := t.next.Sub(now); {
 		case h.ending[s.ID]: // when that is done there is news
@@ -338,7 +343,7 @@ func (h *FleetHost) blame(asked []trainyard.MachineSpec, err error) (again time.
 			t.begun++
 			continue
 		}
-		if t.why = why; why == "" {
+		if t.why, t.lack = why, true; why == "" {
 			t.why = rest
 		}
 		t.next = t.last.Add(min(time.Second<<min(t.starts-1, 10), longestTry))
