@@ -14,6 +14,7 @@ import (
 
 	"github.com/trainyard/trainyard"
 	"github.com/trainyard/trainyard/internal/control"
+	"github.com/trainyard/trainyard/internal/identity"
 	"github.com/trainyard/trainyard/internal/loop"
 	"github.com/trainyard/trainyard/internal/target"
 	"github.com/trainyard/trainyard/internal/taskrun/slim"
@@ -24,9 +25,14 @@ const hostAgain = 5 * time.Second
 
 // hostNodes runs an agent in this process for each node that is hosted: of the computes "local", and of engines that have machines of
 // their own.
-func hostNodes(ctx context.Context, cfg *serverConfig, will *control.Control, ca []byte) error {
+func hostNodes(ctx context.Context, cfg *serverConfig, will *control.Control, ca []byte, id *identity.Service) error {
 	group := loop.New(cfg.Log)
 	defer group.Stop()
+	kept := newFolders(cfg.Dir, id, cfg.Log)
+	if err := kept.sweep(will.Store.AllNodes()); err != nil {
+		cfg.Log.Warn("look for what is left of nodes that are gone", "err", err)
+	}
+	group.Go("folders of nodes that are gone", kept.gone.Run)
 	type hosting struct {
 		settings string
 		again    chan struct{} // a wish to begin anew
@@ -49,21 +55,21 @@ func hostNodes(ctx context.Context, cfg *serverConfig, will *control.Control, ca
 			}
 			h := &hosting{string(n.Settings), make(chan struct{}, 1)}
 			hosted[n.Node] = h
-			group.Go("agent of "+string(n.Node), func(ctx context.Context) error { return hostOne(ctx, cfg, will, n, ca, h.again) })
+			group.Go("agent of "+string(n.Node), func(ctx context.Context) error { return hostOne(ctx, cfg, will, kept, n, ca, h.again) })
 		}
 	}
 	return nil
 }
 
 // hostOne is the agent of one hosted node, until the node is let go. It begins anew when its settings were changed.
-func hostOne(ctx context.Context, cfg *serverConfig, will *control.Control, n control.Hosted, ca []byte, again <-chan struct{}) error {
+func hostOne(ctx context.Context, cfg *serverConfig, will *control.Control, kept *folders, n control.Hosted, ca []byte, again <-chan struct{}) error {
 	for ctx.Err() == nil {
 		n = will.HostedAgain(ctx, n) // its settings may have been mended since
 		token, err := will.JoinToken(n.Node)
 		if err != nil {
 			return err
 		}
-		node := nodeConfig{ID: n.Node, JoinToken: token, Link: will, Dir: filepath.Join(cfg.Dir, "nodes", string(n.Node)), Cache: filepath.Join(cfg.Dir, "cache"),
+		node := nodeConfig{ID: n.Node, JoinToken: token, Link: will, Dir: kept.of(n.Node), Cache: filepath.Join(cfg.Dir, "cache"),
 			Group: string(n.Node), Address: "127.0.0.1", Direct: true, Hide: secretPaths(cfg.Dir), Log: cfg.Log.With("node", n.Node)}
 		under, cancel := context.WithCancel(ctx)
 		go func() {
@@ -73,7 +79,9 @@ func hostOne(ctx context.Context, cfg *serverConfig, will *control.Control, n co
 			case <-under.Done():
 			}
 		}()
-		if n.Engine != "" {
+		if err = kept.make(n.Node); err != nil {
+			err = fmt.Errorf("make the folder of the node: %w", err)
+		} else if n.Engine != "" {
 			err = hostEngine(under, cfg, will, n, node, ca)
 		} else {
 			err = hostNode(under, node)
@@ -90,7 +98,8 @@ func hostOne(ctx context.Context, cfg *serverConfig, will *control.Control, n co
 			if err := will.HostedGone(ctx, n.Node); err != nil {
 				return err
 			}
-			return leaveNothing(node)
+			kept.gone.Add(n.Node)
+			return nil
 		}
 		cfg.Log.Warn("host a node", "node", n.Node, "err", err)
 		if err := will.HostedFailed(ctx, n.Node, err.Error()); err != nil {
@@ -100,16 +109,6 @@ func hostOne(ctx context.Context, cfg *serverConfig, will *control.Control, n co
 		case <-ctx.Done():
 		case <-again:
 		case <-time.After(hostAgain):
-		}
-	}
-	return nil
-}
-
-// leaveNothing takes away what the server kept of a hosted node that is gone, after whoever worked in it has let go.
-func leaveNothing(n nodeConfig) error {
-	for _, dir := range []string{n.Dir, filepath.Join(n.Cache, "work", string(n.ID))} {
-		if err := target.RemoveAll(dir); err != nil {
-			return fmt.Errorf("take away the folder of a node that is gone: %w", err)
 		}
 	}
 	return nil

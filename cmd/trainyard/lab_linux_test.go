@@ -229,7 +229,8 @@ type jobView struct {
 	ExitCode *int               `json:"exitCode"`
 	Failure  *trainyard.Failure `json:"failure"`
 	Attempts []struct {
-		Number int `json:"number"`
+		Number int             `json:"number"`
+		Class  trainyard.Class `json:"class"`
 	} `json:"attempts"`
 }
 

@@ -192,7 +192,7 @@ func serve(ctx context.Context, cfg *serverConfig) error {
 	if err := hostFleets(ctx, cfg, will, group, local); err != nil {
 		return err
 	}
-	group.Go("hosted nodes", func(ctx context.Context) error { return hostNodes(ctx, cfg, will, ca) })
+	group.Go("hosted nodes", func(ctx context.Context) error { return hostNodes(ctx, cfg, will, ca, id) })
 
 	// Doors.
 	answering := runGateway(group, models, cert, gateway.Config{Source: control.Gateways{Control: will}, Log: cfg.Log})

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -379,16 +380,35 @@ func checkPreemption(l *lab, p *place, job string) {
 	} else {
 		l.run(p, "preemption", low, job, p.crowds...)
 	}
-	l.until(job, trainyard.JobRunning)
+	l.begun(job)
 	if p.take != nil {
 		p.take(l)
 	} else {
 		l.run(&place{}, "hello", p.paid, job+"-paid")
 		l.until(job+"-paid", trainyard.JobCompleted)
 	}
+	l.wentOn(job)
+}
+
+// begun waits until the job of preemption.yml is about to count.
+func (l *lab) begun(job string) {
+	l.t.Helper()
+	l.until(job, trainyard.JobRunning)
+	l.wait(job+" writes", func() bool {
+		log, err := l.try("job", "logs", "-n", job)
+		return err == nil && strings.Contains(log, "from 0, saved \n")
+	})
+}
+
+// gaveWay is what the job of preemption.yml says when it is given back what it had written before, and what it wrote in its grace.
+var gaveWay = regexp.MustCompile(`\nfrom [1-9]\d*, saved \d+\n`)
+
+// wentOn waits for the end of preemption.yml after it gave way.
+func (l *lab) wentOn(job string) {
+	l.t.Helper()
 	v := l.until(job, trainyard.JobCompleted)
 	_, log := l.files(job)
-	if len(v.Attempts) < 2 || !strings.HasPrefix(log, "from 0\n") || !strings.HasSuffix(log, "to 120\n") || strings.Count(log, "from 0\n") != 1 {
+	if len(v.Attempts) < 2 || strings.Count(log, "from 0, saved \n") != 1 || !gaveWay.MatchString(log) || !strings.HasSuffix(log, "\nto 120\n") {
 		l.t.Errorf("%d attempts, log %q", len(v.Attempts), log)
 	}
 }

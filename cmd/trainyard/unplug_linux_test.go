@@ -268,6 +268,38 @@ func unplugPilots(l *lab, s slurmParts) {
 	})
 }
 
+// drain evicts the pod of a job of preemption.yml, as kubectl drain does: what it wrote in its grace is the next attempt's.
+func drain(l *lab, p *place, c *cluster, namespace string) {
+	l.t.Helper()
+	l.run(p, "preemption", p.compute, "drained")
+	l.begun("drained")
+	type listed struct {
+		Items []struct {
+			Metadata struct {
+				Name        string
+				Annotations map[string]string
+			}
+		}
+	}
+	var jobs, pods listed
+	c.do(l.t, http.MethodGet, "/apis/batch/v1/namespaces/"+namespace+"/jobs", nil, &jobs)
+	for _, one := range jobs.Items {
+		if strings.Contains(one.Metadata.Annotations["trainyard.io/task-id"], "/drained.") {
+			c.do(l.t, http.MethodGet, "/api/v1/namespaces/"+namespace+"/pods?labelSelector=job-name="+one.Metadata.Name, nil, &pods)
+		}
+	}
+	if len(pods.Items) != 1 {
+		l.t.Fatalf("the pods of the job are %+v", pods)
+	}
+	pod := map[string]string{"name": pods.Items[0].Metadata.Name, "namespace": namespace}
+	c.do(l.t, http.MethodPost, "/api/v1/namespaces/"+namespace+"/pods/"+pod["name"]+"/eviction",
+		map[string]any{"apiVersion": "policy/v1", "kind": "Eviction", "metadata": pod}, nil)
+	l.wentOn("drained")
+	if s := l.story("drained"); s.Attempts[0].Class != trainyard.ClassPreempted {
+		l.t.Errorf("its first attempt ended as %s", s.Attempts[0].Class)
+	}
+}
+
 // unplugKubernetes stops the API server, then the kubelet of a job's node, for ever in the eyes of the cluster.
 func unplugKubernetes(t *testing.T) {
 	t.Parallel()
@@ -297,6 +329,7 @@ func unplugKubernetes(t *testing.T) {
 	l.once("kubelet", "")
 
 	namespace := l.cli("compute", "show", "-n", p.compute, "--query", "namespace", "-o", "tsv")
+	drain(l, p, newCluster(t, file), namespace)
 	kept := func() int {
 		var all struct{ Items []struct{} }
 		newCluster(t, file).do(t, http.MethodGet, "/api/v1/namespaces/"+namespace+"/configmaps?labelSelector=trainyard.io/program", nil, &all)

@@ -63,17 +63,19 @@ type Control struct {
 	sched *loop.Wake // something changed that the scheduler should see
 	scale *loop.Wake // something changed that the scaler should see
 
-	mu      sync.Mutex
-	seen    map[trainyard.NodeID]time.Time       // last sign of life
-	tasks   map[trainyard.TaskID]*trainyard.Task // as handed to nodes, so that tokens in them stay the same
-	remarks map[trainyard.NodeID]string          // what fleets say of their machines
-	away    map[string]string                    // by location: why nothing is known of its machines
-	polled  map[trainyard.JobKey]bool            // live jobs that a run-history client watches
-	limits  map[trainyard.ComputeKey]limit       // as the scaler found them when it last looked
-	nodes   *topics[trainyard.NodeID]
-	fleets  *topics[string]
-	images  images
-	dials   dials // connections to replicas that agents are asked for
+	mu         sync.Mutex
+	seen       map[trainyard.NodeID]time.Time       // last sign of life
+	tasks      map[trainyard.TaskID]*trainyard.Task // as handed to nodes, so that tokens in them stay the same
+	remarks    map[trainyard.NodeID]string          // what fleets say of their machines
+	away       map[string]string                    // by location: why nothing is known of its machines
+	polled     map[trainyard.JobKey]bool            // live jobs that a run-history client watches
+	limits     map[trainyard.ComputeKey]limit       // as the scaler found them when it last looked
+	looked     chan struct{}                        // closed when it has acted on that once
+	lookedOnce sync.Once                            // closes looked
+	nodes      *topics[trainyard.NodeID]
+	fleets     *topics[string]
+	images     images
+	dials      dials // connections to replicas that agents are asked for
 
 	served    *served
 	reconcile *loop.Keyed[string] // deployments to be looked at
@@ -93,7 +95,7 @@ type Control struct {
 func New(cfg Config) *Control {
 	c := &Control{
 		Config: cfg, sched: loop.NewWake(), scale: loop.NewWake(),
-		seen: map[trainyard.NodeID]time.Time{}, tasks: map[trainyard.TaskID]*trainyard.Task{}, polled: map[trainyard.JobKey]bool{}, remarks: map[trainyard.NodeID]string{}, away: map[string]string{},
+		seen: map[trainyard.NodeID]time.Time{}, tasks: map[trainyard.TaskID]*trainyard.Task{}, polled: map[trainyard.JobKey]bool{}, remarks: map[trainyard.NodeID]string{}, away: map[string]string{}, looked: make(chan struct{}),
 		nodes: newTopics[trainyard.NodeID](cfg.Now().UnixNano()), fleets: newTopics[string](cfg.Now().UnixNano()),
 		served: newServed(), routes: newTopics[string](cfg.Now().UnixNano()), gathered: newGathered(),
 	}
@@ -131,8 +133,14 @@ func (c *Control) Run(g *loop.Group) {
 	c.scale.Set()
 }
 
-// schedule places jobs whenever something changed. Rounds are merged while one is being decided.
+// schedule places jobs whenever something changed. Rounds are merged while one is being decided. It begins when the scaler has looked once:
+// before, nobody knows which jobs are to be held back.
 func (c *Control) schedule(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-c.looked:
+	}
 	all := true // first round: everything
 	for {
 		select {

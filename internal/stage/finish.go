@@ -258,9 +258,10 @@ func (r *restored) changed(files []upload, from int) []upload {
 	return append(files[:from:from], mine...)
 }
 
-// mayFollow says whether another attempt may come after one that ended like this.
+// mayFollow says whether another attempt may come after one that ended like this. In a pod or an allocation of another scheduler a task is
+// only ever asked to end: that its node is drained, or that it gives way, is seen from outside.
 func mayFollow(c trainyard.Class) bool {
-	return c == trainyard.ClassPreempted || c == trainyard.ClassSibling || c == trainyard.ClassNodeLost
+	return c == trainyard.ClassPreempted || c == trainyard.ClassSibling || c == trainyard.ClassNodeLost || c == trainyard.ClassCanceled
 }
 
 // leave stores the list for the next attempt: what this one stored in its outputs, and what of the one before is still good.
