@@ -261,6 +261,14 @@ type Report struct {
 	Yields string `json:"yields,omitempty"` // why what the node runs on is taken away just now; "": it is not
 
 	Images []ImageWord `json:"images,omitempty"` // answers to Wanted.Images
+
+	Away []EngineAway `json:"away,omitempty"` // engines of the node that do not answer just now
+}
+
+// EngineAway is that an engine of a node does not answer: nothing new is known of what it runs.
+type EngineAway struct {
+	Why   string    `json:"why"` // a sentence for users that names the engine and says since when
+	Since time.Time `json:"since"`
 }
 
 // MachineSpec asks a fleet for a machine. A fleet given the ID of a machine that it already has starts its agent again if that is dead,

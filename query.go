@@ -79,6 +79,15 @@ type NodeStatus struct {
 	Node   *Node
 	Jobs   []string // names of the jobs whose tasks it holds
 	Remark string   // what its fleet says of it, such as why it is cut off; "": nothing
+	Away   Reason   // that an engine of it does not answer; without a message: all do
+}
+
+// Why is why the node is as it is, and before that why nothing new is known of what it runs.
+func (s NodeStatus) Why() Reason {
+	if s.Away.Message != "" {
+		return s.Away
+	}
+	return s.Node.Reason
 }
 
 // Usage is how much of something is in use.

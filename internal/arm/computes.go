@@ -254,6 +254,13 @@ func (d *door) computeBody(comp *trainyard.Compute, nodes []trainyard.NodeStatus
 
 // reasonOf says why a compute is as it is: a cluster why it has so many nodes, an attached machine what is wrong with it.
 func reasonOf(comp *trainyard.Compute, nodes []trainyard.NodeStatus) trainyard.Reason {
+	if comp.Hosted() {
+		for _, n := range nodes { // it has one
+			if n.Away.Message != "" {
+				return n.Away
+			}
+		}
+	}
 	if comp.Elastic() || comp.Hosted() {
 		return comp.WantedWhy
 	}
@@ -342,7 +349,7 @@ func (d *door) listNodes(c *call, _ trainyard.Kind) (reply, error) {
 	items := make([]nodeBody, 0, len(list))
 	for _, s := range list {
 		n := s.Node
-		b := nodeBody{ID: string(n.ID), Private: n.Address, Azure: string(n.State), State: string(n.State), Jobs: listOf(s.Jobs), Reason: n.Reason,
+		b := nodeBody{ID: string(n.ID), Private: n.Address, Azure: string(n.State), State: string(n.State), Jobs: listOf(s.Jobs), Reason: s.Why(),
 			Size: n.Size, Created: stamp(n.Created), Joined: stamp(n.Joined), Seen: stamp(n.Seen), IdleFrom: stamp(n.IdleFrom), Engines: listOf(n.Engines),
 			Notes: listOf(n.Notes)}
 		if n.State == trainyard.NodeCreating {

@@ -64,12 +64,13 @@ type Control struct {
 	scale *loop.Wake // something changed that the scaler should see
 
 	mu      sync.Mutex
-	seen    map[trainyard.NodeID]time.Time       // last sign of life
-	tasks   map[trainyard.TaskID]*trainyard.Task // as handed to nodes, so that tokens in them stay the same
-	remarks map[trainyard.NodeID]string          // what fleets say of their machines
-	away    map[string]string                    // by location: why nothing is known of its machines
-	polled  map[trainyard.JobKey]bool            // live jobs that a run-history client watches
-	limits  map[trainyard.ComputeKey]limit       // as the scaler found them when it last looked
+	seen    map[trainyard.NodeID]time.Time        // last sign of life
+	tasks   map[trainyard.TaskID]*trainyard.Task  // as handed to nodes, so that tokens in them stay the same
+	remarks map[trainyard.NodeID]string           // what fleets say of their machines
+	away    map[string]string                     // by location: why nothing is known of its machines
+	silent  map[trainyard.NodeID]trainyard.Reason // of nodes with an engine that does not answer
+	polled  map[trainyard.JobKey]bool             // live jobs that a run-history client watches
+	limits  map[trainyard.ComputeKey]limit        // as the scaler found them when it last looked
 	nodes   *topics[trainyard.NodeID]
 	fleets  *topics[string]
 	images  images
@@ -94,7 +95,8 @@ func New(cfg Config) *Control {
 	c := &Control{
 		Config: cfg, sched: loop.NewWake(), scale: loop.NewWake(),
 		seen: map[trainyard.NodeID]time.Time{}, tasks: map[trainyard.TaskID]*trainyard.Task{}, polled: map[trainyard.JobKey]bool{}, remarks: map[trainyard.NodeID]string{}, away: map[string]string{},
-		nodes: newTopics[trainyard.NodeID](cfg.Now().UnixNano()), fleets: newTopics[string](cfg.Now().UnixNano()),
+		silent: map[trainyard.NodeID]trainyard.Reason{},
+		nodes:  newTopics[trainyard.NodeID](cfg.Now().UnixNano()), fleets: newTopics[string](cfg.Now().UnixNano()),
 		served: newServed(), routes: newTopics[string](cfg.Now().UnixNano()), gathered: newGathered(),
 	}
 	c.reconcile = loop.NewKeyed(4, loop.Backoff{}, c.reconcileDeployment)

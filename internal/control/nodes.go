@@ -132,6 +132,9 @@ func (c *Control) Report(ctx context.Context, r trainyard.Report) error {
 		}
 	}
 	c.noteLoads(r.Loads)
+	if err := c.noteEngines(ctx, r); err != nil {
+		return err
+	}
 	for _, w := range r.Images {
 		if err := c.noteImage(ctx, r.Node, w); err != nil {
 			return err
@@ -375,6 +378,7 @@ func (c *Control) nodeGone(ctx context.Context, id trainyard.NodeID, why string)
 	c.mu.Lock()
 	delete(c.seen, id)
 	delete(c.remarks, id)
+	delete(c.silent, id)
 	c.mu.Unlock()
 	for _, n := range told {
 		c.nodes.bump(n)

@@ -106,6 +106,9 @@ func nodeOf(v *visit, s trainyard.NodeStatus) nodeRow {
 			r.Since = momentOf(v.now, n.IdleFrom)
 		}
 	}
+	if s.Away.Message != "" {
+		r.Why, r.Since = s.Away.Message, momentOf(v.now, s.Away.Since)
+	}
 	jobs := slices.Compact(slices.Sorted(slices.Values(s.Jobs)))
 	for _, j := range jobs {
 		r.Jobs = append(r.Jobs, fact{Words: j, URL: v.jobLink(j)})

@@ -154,6 +154,23 @@ func (d *Driver) fresh(limit time.Duration) error {
 	return d.watched.fresh(limit)
 }
 
+// Engine is what the driver runs tasks with, for people.
+func (d *Driver) Engine() string { return "the Kubernetes API" }
+
+// Unheard is why one of the watches hears nothing, of all that do the one that has waited longest.
+func (d *Driver) Unheard() (since time.Time, err error) {
+	watches := []func() (time.Time, error){d.jobs.unheard, d.watched.unheard}
+	if d.serves() {
+		watches = append(watches, d.served.unheard)
+	}
+	for _, look := range watches {
+		if from, why := look(); why != nil && (err == nil || from.Before(since)) {
+			since, err = from, why
+		}
+	}
+	return since, err
+}
+
 // serves says whether there is a replica.
 func (d *Driver) serves() bool {
 	d.mu.Lock()
