@@ -62,6 +62,9 @@ func MakeComputeKey(s Scope, name string) ComputeKey {
 	return ComputeKey(s.Key() + "/" + lower(name))
 }
 
+// Name is the compute's, in small letters, for people: they are in its workspace.
+func (k ComputeKey) Name() string { return string(k[strings.LastIndexByte(string(k), '/')+1:]) }
+
 // Compute types that this build runs, and those that it knows by name.
 const (
 	ComputeLocal   = "Local"

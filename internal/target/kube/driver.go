@@ -255,14 +255,14 @@ func (d *Driver) Logs(ctx context.Context, id trainyard.TaskID, from int64) (io.
 	known := t != nil && t.rec.UID != ""
 	d.mu.Unlock()
 	if !known {
-		return nil, trainyard.NotFound("task %q has no log here: it was not started, or it was removed", id)
+		return nil, trainyard.NotFound("%s has no log here: it was not started, or it was removed", id.Words())
 	}
 	f, err := os.Open(filepath.Join(t.dir, logFile))
 	if errors.Is(err, os.ErrNotExist) {
 		return io.NopCloser(io.LimitReader(nil, 0)), nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("log of task %q: %w", id, err)
+		return nil, fmt.Errorf("log of %s: %w", id.Words(), err)
 	}
 	size, err := f.Seek(0, io.SeekEnd)
 	if err == nil {
@@ -270,7 +270,7 @@ func (d *Driver) Logs(ctx context.Context, id trainyard.TaskID, from int64) (io.
 	}
 	if err != nil {
 		f.Close()
-		return nil, fmt.Errorf("log of task %q: %w", id, err)
+		return nil, fmt.Errorf("log of %s: %w", id.Words(), err)
 	}
 	return &logReader{Reader: io.LimitReader(f, max(0, size-max(from, 0))), file: f}, nil
 }
