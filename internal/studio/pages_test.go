@@ -315,6 +315,8 @@ func TestComputes(t *testing.T) {
 	if got := page.all(tag("tr"))[1].attr("id"); got != "node-n-3" {
 		t.Errorf("the first node is %s, not the one that needs a look", got)
 	}
+	w.computes[0].Deleting = true
+	expect(t, b.page("/computes"), "Deleting", "job calm_river is to end first; no room for another machine")
 	if a := b.get("/computes/nothing"); a.StatusCode != http.StatusNotFound {
 		t.Errorf("%s", a.Status)
 	}
