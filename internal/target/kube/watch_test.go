@@ -73,7 +73,7 @@ func TestItIsKnownSinceWhenTheAPIServerIsAway(t *testing.T) {
 		began := time.Now()
 		<-time.After(10 * time.Second)
 		since, err := d.Unheard()
-		if err == nil || !since.Equal(began) || !strings.Contains(err.Error(), "the Kubernetes API at cluster.test cannot be reached") {
+		if err == nil || !since.Equal(began) || !strings.HasSuffix(err.Error(), ": the Kubernetes API at cluster.test cannot be reached: connection refused") {
 			t.Errorf("since %s: %v, want %s", since, err, began)
 		}
 		if _, err := d.Observe(ctx); err != nil {
