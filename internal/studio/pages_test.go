@@ -315,6 +315,15 @@ func TestComputes(t *testing.T) {
 	if got := page.all(tag("tr"))[1].attr("id"); got != "node-n-3" {
 		t.Errorf("the first node is %s, not the one that needs a look", got)
 	}
+	for _, c := range []struct{ word, where, want string }{
+		{"westeurope", "hpc", "location hpc (westeurope), driver slurm"},
+		{"hpc", "hpc", "location hpc, driver slurm"},
+		{trainyard.DefaultLocation, trainyard.DefaultLocation, "location local, driver process"},
+		{"westeurope", "old", "location old (westeurope), which the server's settings do not name any more"},
+	} {
+		w.computes[0].Location, w.computes[0].Where = c.word, c.where
+		expect(t, b.page("/computes/cpu-cluster"), c.want)
+	}
 	w.computes[0].Deleting = true
 	expect(t, b.page("/computes"), "Deleting", "job calm_river is to end first; no room for another machine")
 	if a := b.get("/computes/nothing"); a.StatusCode != http.StatusNotFound {
