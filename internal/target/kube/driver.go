@@ -189,7 +189,7 @@ func (d *Driver) Observe(ctx context.Context) ([]trainyard.Observation, error) {
 		return nil, err
 	}
 	if err := d.fresh(stale); err != nil {
-		return nil, fmt.Errorf("kube target: %w", err)
+		return nil, err
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()

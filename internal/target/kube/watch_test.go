@@ -80,7 +80,7 @@ func TestItIsKnownSinceWhenTheAPIServerIsAway(t *testing.T) {
 			t.Errorf("ten seconds later a look comes to %v", err)
 		}
 		<-time.After(time.Minute)
-		if _, err := d.Observe(ctx); err == nil || !strings.Contains(err.Error(), "nothing heard since "+began.UTC().Format("15:04:05 MST")+": ") {
+		if _, err := d.Observe(ctx); err == nil || !strings.HasPrefix(err.Error(), "nothing heard since "+began.UTC().Format("15:04:05 MST")+": ") {
 			t.Errorf("a minute later a look comes to %v", err)
 		}
 		net.set(false)
