@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -31,6 +32,9 @@ type JobKey string
 
 // MakeJobKey joins a scope and a job name. Job names compare with regard to case.
 func MakeJobKey(s Scope, name string) JobKey { return JobKey(s.Key() + "/" + name) }
+
+// Name is the job's, for people: they are in its workspace.
+func (k JobKey) Name() string { return string(k[strings.LastIndexByte(string(k), '/')+1:]) }
 
 // JobSpec is ARM's job "properties" as a client writes them. Fields without a Go name are kept in Extra and echoed.
 type JobSpec struct {

@@ -62,6 +62,9 @@ func MakeComputeKey(s Scope, name string) ComputeKey {
 	return ComputeKey(s.Key() + "/" + lower(name))
 }
 
+// Name is the compute's, in small letters, for people: they are in its workspace.
+func (k ComputeKey) Name() string { return string(k[strings.LastIndexByte(string(k), '/')+1:]) }
+
 // Compute types that this build runs, and those that it knows by name.
 const (
 	ComputeLocal   = "Local"
@@ -261,6 +264,14 @@ type Report struct {
 	Yields string `json:"yields,omitempty"` // why what the node runs on is taken away just now; "": it is not
 
 	Images []ImageWord `json:"images,omitempty"` // answers to Wanted.Images
+
+	Away []EngineAway `json:"away,omitempty"` // engines of the node that do not answer just now
+}
+
+// EngineAway is that an engine of a node does not answer: nothing new is known of what it runs.
+type EngineAway struct {
+	Why   string    `json:"why"` // a sentence for users that names the engine and says since when
+	Since time.Time `json:"since"`
 }
 
 // MachineSpec asks a fleet for a machine. A fleet given the ID of a machine that it already has starts its agent again if that is dead,

@@ -1,6 +1,11 @@
 package trainyard
 
-import "time"
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
 
 // User is who asks. An empty Name is nobody.
 type User struct {
@@ -79,6 +84,82 @@ type NodeStatus struct {
 	Node   *Node
 	Jobs   []string // names of the jobs whose tasks it holds
 	Remark string   // what its fleet says of it, such as why it is cut off; "": nothing
+	Away   Reason   // that an engine of it does not answer; without a message: all do
+}
+
+// Why is why the node is as it is, and before that why nothing new is known of what it runs.
+func (s NodeStatus) Why() Reason {
+	if s.Away.Message != "" {
+		return s.Away
+	}
+	return s.Node.Reason
+}
+
+// Why is why a compute with these nodes is as it is: one that is being deleted what that waits for, a cluster why it has so many nodes, and
+// any other what is wrong with its node.
+func (c *Compute) Why(nodes []NodeStatus) Reason {
+	switch {
+	case c.Deleting:
+		return c.whyStill(nodes)
+	case c.Elastic():
+		return c.WantedWhy
+	}
+	for _, n := range nodes {
+		switch {
+		case n.Away.Message != "" && c.Hosted():
+			return n.Away
+		case c.Hosted():
+		case n.Remark != "":
+			return n.unreachable()
+		case !n.Node.State.Usable():
+			return n.Node.Reason
+		}
+	}
+	return c.WantedWhy
+}
+
+// whyStill is why a compute that is being deleted is still there: what its nodes have to do first, and what keeps them from that.
+func (c *Compute) whyStill(nodes []NodeStatus) Reason {
+	why := Reason{Code: "Deleting", Message: "it is being taken away"}
+	var jobs, trouble []string
+	for _, n := range nodes {
+		jobs = append(jobs, n.Jobs...)
+		for _, r := range []Reason{n.unreachable(), n.Away} {
+			if r.Message != "" && !slices.Contains(trouble, r.Message) {
+				trouble = append(trouble, r.Message)
+			}
+		}
+		if since := n.Node.Reason.Since; n.Node.State == NodeLeaving && (why.Since.IsZero() || since.Before(why.Since)) {
+			why.Since = since
+		}
+	}
+	slices.Sort(jobs)
+	switch jobs = slices.Compact(jobs); {
+	case len(jobs) == 1:
+		why.Message = "job " + jobs[0] + " is to end first"
+	case len(jobs) > 1:
+		why.Message = fmt.Sprintf("%d jobs are to end first: %s", len(jobs), strings.Join(jobs[:min(len(jobs), 3)], ", "))
+		if len(jobs) > 3 {
+			why.Message += ", …"
+		}
+	case len(nodes) == 1:
+		why.Message = "its node is being let go of"
+	case len(nodes) > 1:
+		why.Message = fmt.Sprintf("its %d nodes are being let go of", len(nodes))
+	}
+	if len(c.Errors) > 0 { // they say the same, and what was tried
+		trouble = c.Errors
+	}
+	why.Message = strings.Join(append([]string{why.Message}, trouble...), "; ")
+	return why
+}
+
+// unreachable is what the node's fleet says of it.
+func (s NodeStatus) unreachable() Reason {
+	if s.Remark == "" {
+		return Reason{}
+	}
+	return Reason{Code: "NodeUnreachable", Message: s.Remark, Since: s.Node.Reason.Since}
 }
 
 // Usage is how much of something is in use.

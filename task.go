@@ -3,6 +3,7 @@ package trainyard
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"time"
@@ -20,6 +21,20 @@ func (id TaskID) Job() JobKey {
 		}
 	}
 	return JobKey(s)
+}
+
+// Words names the task for people, as in `the task of job "train" (attempt 2)`, with its first rank where that is not 0. Of the workspace it
+// says nothing: whoever reads it is in one.
+func (id TaskID) Words() string {
+	job := id.Job()
+	attempt, rank, ok := strings.Cut(strings.TrimPrefix(string(id), string(job)+"."), ".")
+	if !ok {
+		return fmt.Sprintf("task %q", string(id)) // not one of ours
+	}
+	if rank != "0" {
+		attempt += ", rank " + rank
+	}
+	return fmt.Sprintf("the task of job %q (attempt %s)", job.Name(), attempt)
 }
 
 // Dir is a folder name for the task: the job's name for people, a hash so that no two tasks and no two workspaces share one.

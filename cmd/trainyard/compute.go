@@ -281,6 +281,8 @@ func (a *app) kept(ctx context.Context, c *client.Client, n string, why *string)
 	}
 	var got struct {
 		Properties struct {
+			State      string           `json:"provisioningState"`
+			Reason     trainyard.Reason `json:"reason"`
 			Properties struct {
 				Errors []struct {
 					Error trainyard.Error `json:"error"`
@@ -288,10 +290,18 @@ func (a *app) kept(ctx context.Context, c *client.Client, n string, why *string)
 			} `json:"properties"`
 		} `json:"properties"`
 	}
-	if err := json.Unmarshal(data, &got); err != nil || len(got.Properties.Properties.Errors) == 0 {
+	if err := json.Unmarshal(data, &got); err != nil {
 		return false
 	}
-	*why = got.Properties.Properties.Errors[0].Error.Message
+	p := &got.Properties
+	switch {
+	case p.State == "Deleting" && p.Reason.Message != "":
+		*why = p.Reason.Message
+	case len(p.Properties.Errors) > 0:
+		*why = p.Properties.Errors[0].Error.Message
+	default:
+		return false
+	}
 	return true
 }
 

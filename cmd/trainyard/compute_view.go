@@ -62,6 +62,9 @@ func nodeCount(e map[string]any) string {
 }
 
 func computeWhy(e map[string]any) string {
+	if text(e, "provisioning_state") == "Deleting" { // what is wrong is said after what is waited for
+		return text(e, "reason", "message")
+	}
 	if errs, _ := e["errors"].([]any); len(errs) > 0 {
 		last := asMap(errs[len(errs)-1])
 		if msg := text(last, "error", "message"); msg != "" {

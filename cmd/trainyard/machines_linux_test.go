@@ -102,7 +102,7 @@ func TestDetachingAMachineThatIsAway(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Error(err)
 	}
-	for _, word := range []string{p.compute + " waits: node " + p.compute + "-", "it is detached when that is over", "--force", p.compute + " is detached"} {
+	for _, word := range []string{p.compute + " waits: its node is being let go of; node " + p.compute + "-", "it is detached when that is over", "--force", p.compute + " is detached"} {
 		if !strings.Contains(out(), word) {
 			t.Errorf("%q does not say %q", out(), word)
 		}

@@ -316,6 +316,10 @@ func unplugKubernetes(t *testing.T) {
 	l.talks(p, "api-server")
 	part("stop", "apiserver")
 	l.says("api-server", "the Kubernetes API")
+	l.wait("the node says so", func() bool {
+		out, err := l.try("compute", "list-nodes", "-n", p.compute, "-o", "json")
+		return err == nil && strings.Contains(out, "the Kubernetes API has not answered since ")
+	})
 	l.kill()
 	l.start()
 	part("start", "apiserver")

@@ -61,7 +61,7 @@ func (a *Agent) connect(ctx context.Context, id trainyard.TaskID) (net.Conn, err
 	k := a.tasks[id]
 	a.mu.Unlock()
 	if k == nil || k.state() != trainyard.TaskRunning || k.kept.Task.Serve == nil {
-		return nil, trainyard.NotFound("task %q is no replica that runs on node %q", id, a.cfg.Node)
+		return nil, trainyard.NotFound("%s is no replica that runs on node %q", id.Words(), a.cfg.Node)
 	}
 	return k.dial(ctx)
 }

@@ -46,20 +46,20 @@ func (a *Agent) base(id trainyard.TaskID) string { return filepath.Join(a.cfg.Di
 func save(base string, s stored) error {
 	data, err := json.Marshal(s)
 	if err != nil {
-		return fmt.Errorf("write down task %s: %w", s.Task.ID, err)
+		return fmt.Errorf("write down %s: %w", s.Task.ID.Words(), err)
 	}
 	if !s.Staged { // nothing has been done for the task yet: half a file is as good as none
 		if err := os.WriteFile(base+wantedFile, data, 0o600); err != nil {
-			return fmt.Errorf("write down task %s: %w", s.Task.ID, err)
+			return fmt.Errorf("write down %s: %w", s.Task.ID.Words(), err)
 		}
 		return nil
 	}
 	part := base + ".part"
 	if err := os.WriteFile(part, data, 0o600); err != nil {
-		return fmt.Errorf("write down task %s: %w", s.Task.ID, err)
+		return fmt.Errorf("write down %s: %w", s.Task.ID.Words(), err)
 	}
 	if err := os.Rename(part, base+stagedFile); err != nil {
-		return fmt.Errorf("write down task %s: %w", s.Task.ID, err)
+		return fmt.Errorf("write down %s: %w", s.Task.ID.Words(), err)
 	}
 	return nil
 }

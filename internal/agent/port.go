@@ -98,5 +98,5 @@ func (k *task) dial(ctx context.Context) (net.Conn, error) {
 	if d, ok := k.a.cfg.Driver.(target.Dialer); ok {
 		return d.Dial(ctx, k.id)
 	}
-	return nil, trainyard.Errorf(trainyard.CodeUnsupported, "the port of task %q is not known yet", k.id)
+	return nil, trainyard.Errorf(trainyard.CodeUnsupported, "the port of %s is not known yet", k.id.Words())
 }

@@ -30,11 +30,14 @@ type reporter struct {
 
 	loads    map[trainyard.TaskID]trainyard.TaskLoad // not sent yet
 	loadsDue time.Time
+
+	silent map[int]trainyard.EngineAway // engines that do not answer, by the place of whoever looks
+	turned bool                         // the server has not heard who they are
 }
 
 func newReporter() *reporter {
 	return &reporter{wake: make(chan struct{}, 1), latest: map[trainyard.TaskID]trainyard.TaskReport{}, unsent: map[trainyard.TaskID]bool{},
-		flying: map[trainyard.TaskID]bool{}, landed: make(chan struct{}), loads: map[trainyard.TaskID]trainyard.TaskLoad{}}
+		flying: map[trainyard.TaskID]bool{}, landed: make(chan struct{}), loads: map[trainyard.TaskID]trainyard.TaskLoad{}, silent: map[int]trainyard.EngineAway{}}
 }
 
 // put replaces the truth about a task; it is sent within the time given.
@@ -69,6 +72,38 @@ func (r *reporter) load(l trainyard.TaskLoad) {
 		nudge(r.wake)
 	}
 	r.loads[l.ID] = l
+}
+
+// away notes that an engine does not answer. The first words stand until it does: errors often tell the time.
+func (r *reporter) away(place int, w trainyard.EngineAway) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, known := r.silent[place]; !known {
+		r.silent[place], r.turned = w, true
+		nudge(r.wake)
+	}
+}
+
+// answers notes that an engine does.
+func (r *reporter) answers(place int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, was := r.silent[place]; was {
+		delete(r.silent, place)
+		r.turned = true
+		nudge(r.wake)
+	}
+}
+
+// engines are those that do not answer, and whether that is news to the server.
+func (r *reporter) engines() (silent []trainyard.EngineAway, news bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, place := range slices.Sorted(maps.Keys(r.silent)) {
+		silent = append(silent, r.silent[place])
+	}
+	news, r.turned = r.turned, false
+	return silent, news
 }
 
 // takeLoads returns the loads that must be sent now, or with what is sent in any case. If that is none, next is how long it will stay so
@@ -169,7 +204,8 @@ func (a *Agent) tell(ctx context.Context) error {
 		}
 		tasks, wait := a.reports.take()
 		loads, later := a.reports.takeLoads(len(tasks) > 0)
-		if rest := time.Until(spoke.Add(l.beat())); len(tasks)+len(loads) == 0 && rest > 0 {
+		silent, news := a.reports.engines()
+		if rest := time.Until(spoke.Add(l.beat())); len(tasks)+len(loads) == 0 && !news && rest > 0 {
 			for _, d := range []time.Duration{later, rest} {
 				if wait == 0 || d > 0 && wait > d {
 					wait = d
@@ -179,7 +215,7 @@ func (a *Agent) tell(ctx context.Context) error {
 			continue
 		}
 		sent := time.Now()
-		switch err := a.send(ctx, l, tasks, loads); {
+		switch err := a.send(ctx, l, trainyard.Report{Tasks: tasks, Loads: loads, Away: silent}); {
 		case err == nil:
 			tries.reset()
 			spoke = sent
@@ -192,13 +228,13 @@ func (a *Agent) tell(ctx context.Context) error {
 	}
 }
 
-// send makes one report. What was not heard is said again.
-func (a *Agent) send(ctx context.Context, l *lease, tasks []trainyard.TaskReport, loads []trainyard.TaskLoad) error {
+// send makes one report. What was not heard of tasks is said again; the engines are told of in every report.
+func (a *Agent) send(ctx context.Context, l *lease, r trainyard.Report) error {
 	defer a.reports.land()
 	sent := time.Now()
-	err := a.cfg.Link.Report(ctx, trainyard.Report{Node: a.cfg.Node, Epoch: l.Epoch, Tasks: tasks, Loads: loads})
-	if err != nil {
-		a.reports.again(tasks)
+	r.Node, r.Epoch = a.cfg.Node, l.Epoch
+	if err := a.cfg.Link.Report(ctx, r); err != nil {
+		a.reports.again(r.Tasks)
 		return err
 	}
 	a.heard(sent)

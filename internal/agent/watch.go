@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -128,10 +129,16 @@ func (e *eye) await(ctx context.Context, began time.Time) error {
 			if e.failing.IsZero() {
 				e.failing = began
 			}
-			e.tell(fmt.Sprintf("%s has not answered since %s", e.name(), e.failing.UTC().Format("15:04:05 MST")))
+			e.tell(e.unanswered(e.failing))
+			e.a.reports.away(e.place, trainyard.EngineAway{Why: e.unanswered(e.failing), Since: e.failing})
 			late.Reset(time.Second) // there may be others to tell by then
 		}
 	}
+}
+
+// unanswered says since when the driver's engine does not answer.
+func (e *eye) unanswered(since time.Time) string {
+	return fmt.Sprintf("%s has not answered since %s", e.name(), since.UTC().Format("15:04:05 MST"))
 }
 
 // name is what the driver's engine is called.
@@ -213,9 +220,10 @@ func (e *eye) observe(ctx context.Context) ([]trainyard.Observation, error) {
 
 // mark notes whether a look succeeded. Users hear of it when none does for longer than a moment: what they read is no news any more.
 func (e *eye) mark(ctx context.Context, began time.Time, err error) {
-	switch {
-	case ctx.Err() != nil:
-	case err != nil:
+	if ctx.Err() != nil {
+		return
+	}
+	if err != nil {
 		e.a.log.Warn("look at the driver", "err", err)
 		if e.failing.IsZero() {
 			e.failing = began
@@ -223,13 +231,31 @@ func (e *eye) mark(ctx context.Context, began time.Time, err error) {
 		if time.Since(e.failing) >= target.Patience {
 			e.tell(err.Error())
 		}
-	default:
+	} else {
 		if e.told {
 			for _, k := range e.tasks() {
 				k.back()
 			}
 		}
 		e.failing, e.told = time.Time{}, false
+	}
+	e.tellServer(err)
+}
+
+// tellServer has the node say whether the driver's engine answers, where that is no news of a moment. A look may have succeeded all the same.
+func (e *eye) tellServer(err error) {
+	since := e.failing
+	if h, ok := e.driver.(target.Hearer); ok {
+		if from, why := h.Unheard(); why != nil {
+			since, err = from, why
+		}
+	}
+	switch {
+	case err == nil:
+		e.a.reports.answers(e.place)
+	case time.Since(since) >= target.Patience:
+		text := strings.TrimPrefix(err.Error(), e.name()+" does not answer: ")
+		e.a.reports.away(e.place, trainyard.EngineAway{Why: e.unanswered(since) + ": " + text, Since: since})
 	}
 }
 

@@ -18,6 +18,7 @@ type containers struct {
 
 	mu    sync.Mutex
 	hangs chan struct{} // closed when the engine answers again; nil: it does
+	fails error         // what a look comes to; nil: it succeeds
 	looks []span        // that were taken
 	slow  time.Duration
 }
@@ -56,6 +57,13 @@ func (c *containers) hang() (thaw func()) {
 	}
 }
 
+// fail has looks come to an error; nil: they succeed again.
+func (c *containers) fail(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.fails = err
+}
+
 func (c *containers) Start(ctx context.Context, t trainyard.Task) error {
 	c.ask()
 	return c.machine.Start(ctx, t)
@@ -72,7 +80,11 @@ func (c *containers) Observe(ctx context.Context) ([]trainyard.Observation, erro
 	c.ask()
 	c.mu.Lock()
 	c.looks = append(c.looks, span{began, time.Now()})
+	err := c.fails
 	c.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
 	return c.machine.Observe(ctx)
 }
 
@@ -230,4 +242,80 @@ func TestASlowEngineIsNotAskedAllTheTime(t *testing.T) {
 			})
 		})
 	}
+}
+
+// away is what was last reported of engines that do not answer.
+func (y *yard) away() []trainyard.EngineAway {
+	told := y.srv.told()
+	if len(told) == 0 {
+		return nil
+	}
+	return told[len(told)-1].Away
+}
+
+// Without a task too: whoever looks at the node reads why no job would begin there.
+func TestTheNodeTellsThatAnEngineDoesNotAnswer(t *testing.T) {
+	isolated(t, func(y *yard) {
+		c := withContainers(y)
+		defer c.off()
+		y.during(func() {
+			<-time.After(30 * time.Second)
+			thaw := c.hang()
+			y.until("the node says so", func() bool {
+				a := y.away()
+				return len(a) == 1 && strings.HasPrefix(a[0].Why, "the made-up engine has not answered since 00:00:3") && !a[0].Since.IsZero()
+			})
+			first := y.away()[0].Why
+			<-time.After(5 * time.Minute)
+			if a := y.away(); len(a) != 1 || a[0].Why != first {
+				t.Errorf("five minutes later it says %+v", a)
+			}
+			thaw()
+			y.until("it says so no more", func() bool { return len(y.away()) == 0 })
+			c.fail(trainyard.Invalid("the made-up engine does not answer: connection refused"))
+			y.until("the node says what it is answered", func() bool {
+				a := y.away()
+				return len(a) == 1 && strings.HasPrefix(a[0].Why, "the made-up engine has not answered since 00:05:3") && strings.HasSuffix(a[0].Why, " UTC: connection refused")
+			})
+			c.fail(nil)
+			y.until("it says so no more", func() bool { return len(y.away()) == 0 })
+		})
+	})
+}
+
+// deaf is an engine whose driver goes on for a while from what it heard before.
+type deaf struct {
+	*containers
+	since time.Time
+	err   error
+}
+
+func (d *deaf) Unheard() (time.Time, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.since, d.err
+}
+
+func (d *deaf) hear(since time.Time, err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.since, d.err = since, err
+}
+
+func TestTheNodeTellsOfAnEngineThatIsNotHeardThoughLooksSucceed(t *testing.T) {
+	isolated(t, func(y *yard) {
+		d := &deaf{containers: withContainers(y)}
+		defer d.off()
+		y.cfg.Driver = d
+		y.during(func() {
+			<-time.After(30 * time.Second)
+			d.hear(time.Now(), trainyard.Invalid("the watch ended"))
+			y.until("the node says so", func() bool {
+				a := y.away()
+				return len(a) == 1 && a[0].Why == "the made-up engine has not answered since 00:00:30 UTC: the watch ended"
+			})
+			d.hear(time.Time{}, nil)
+			y.until("it says so no more", func() bool { return len(y.away()) == 0 })
+		})
+	})
 }

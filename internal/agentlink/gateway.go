@@ -184,7 +184,7 @@ func (g *GatewayClient) Collect(ctx context.Context, endpoint, deployment, colle
 func (g *GatewayClient) Connect(ctx context.Context, task trainyard.TaskID) (net.Conn, error) {
 	c, err := g.link.upgrade(ctx, g.url("connect", url.Values{"task": {string(task)}}))
 	if err != nil {
-		return nil, fmt.Errorf("connect to %s: %w", task, err)
+		return nil, fmt.Errorf("connect to %s: %w", task.Words(), err)
 	}
 	return &wireConn{ReadWriteCloser: c}, nil
 }

@@ -372,7 +372,7 @@ func TestLongRunningOperationsAreReadOffTheThingItself(t *testing.T) {
 
 	d.ctl.Slow = true
 	del := d.do("DELETE", ws+"/computes/c?underlyingResourceAction=Delete", "").want(202)
-	d.do("GET", ws+"/computes/c", "").want(200).is("Deleting", "properties", "provisioningState")
+	d.do("GET", ws+"/computes/c", "").want(200).is("Deleting", "properties", "provisioningState").is("Deleting", "properties", "reason", "code")
 	d.do("GET", del.header.Get("Azure-AsyncOperation"), "").want(200).is("InProgress", "status")
 	d.ctl.Slow = false
 	d.do("DELETE", ws+"/computes/c", "").want(200)

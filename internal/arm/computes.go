@@ -246,26 +246,10 @@ func (d *door) computeBody(comp *trainyard.Compute, nodes []trainyard.NodeStatus
 	props.set("provisioningState", provisioningState(comp))
 	props.set("warnings", listOf(comp.Warnings))
 	props.set("stopped", comp.Stopped)
-	props.set("reason", reasonOf(comp, nodes))
+	props.set("reason", comp.Why(nodes))
 	return envelope{ID: comp.ID(), Name: comp.Name, Type: trainyard.Provider + "/workspaces/computes", Location: comp.Location,
 		Tags: tagsOf(comp.Tags), Identity: comp.Identity, Sku: comp.Sku,
 		SystemData: newSystemData(comp.Created, comp.Modified, comp.CreatedBy, ""), Properties: props}, nil
-}
-
-// reasonOf says why a compute is as it is: a cluster why it has so many nodes, an attached machine what is wrong with it.
-func reasonOf(comp *trainyard.Compute, nodes []trainyard.NodeStatus) trainyard.Reason {
-	if comp.Elastic() || comp.Hosted() {
-		return comp.WantedWhy
-	}
-	for _, n := range nodes {
-		switch why := n.Node.Reason; {
-		case n.Remark != "":
-			return trainyard.Reason{Code: "NodeUnreachable", Message: n.Remark, Since: why.Since}
-		case !n.Node.State.Usable():
-			return why
-		}
-	}
-	return trainyard.Reason{}
 }
 
 func provisioningState(comp *trainyard.Compute) string {
@@ -342,7 +326,7 @@ func (d *door) listNodes(c *call, _ trainyard.Kind) (reply, error) {
 	items := make([]nodeBody, 0, len(list))
 	for _, s := range list {
 		n := s.Node
-		b := nodeBody{ID: string(n.ID), Private: n.Address, Azure: string(n.State), State: string(n.State), Jobs: listOf(s.Jobs), Reason: n.Reason,
+		b := nodeBody{ID: string(n.ID), Private: n.Address, Azure: string(n.State), State: string(n.State), Jobs: listOf(s.Jobs), Reason: s.Why(),
 			Size: n.Size, Created: stamp(n.Created), Joined: stamp(n.Joined), Seen: stamp(n.Seen), IdleFrom: stamp(n.IdleFrom), Engines: listOf(n.Engines),
 			Notes: listOf(n.Notes)}
 		if n.State == trainyard.NodeCreating {

@@ -363,7 +363,8 @@ func (c *Control) ActOnCompute(ctx context.Context, who trainyard.User, scope tr
 // Nodes lists a compute's nodes with what they hold.
 func (c *Control) Nodes(ctx context.Context, scope trainyard.Scope, name string) ([]trainyard.NodeStatus, error) {
 	key := trainyard.MakeComputeKey(scope, name)
-	if _, err := c.Store.Compute(ctx, key); err != nil {
+	comp, err := c.Store.Compute(ctx, key)
+	if err != nil {
 		return nil, err
 	}
 	nodes, err := c.Store.Nodes(ctx, key)
@@ -374,6 +375,9 @@ func (c *Control) Nodes(ctx context.Context, scope trainyard.Scope, name string)
 	for _, n := range nodes {
 		n.State, n.Seen = c.stateOf(n), c.lastSeen(n.ID)
 		s := trainyard.NodeStatus{Node: n, Remark: c.remarkOf(n.ID)}
+		if n.State.Usable() || comp.Hosted() { // of another that is silent itself this is old news
+			s.Away = c.engineAway(n.ID)
+		}
 		for _, ref := range c.Store.NodeTasks(n.ID) {
 			s.Jobs = append(s.Jobs, ref.Job.Name)
 		}

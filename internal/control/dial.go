@@ -23,11 +23,11 @@ const (
 func (c *Control) Connect(ctx context.Context, id trainyard.TaskID) (net.Conn, error) {
 	j, live := c.Store.LiveJob(id.Job())
 	if !live {
-		return nil, trainyard.NotFound("there is no replica %q", id)
+		return nil, trainyard.NotFound("there is no %s", id.Words())
 	}
 	t := findTask(j, id)
 	if t == nil || t.State != trainyard.TaskRunning {
-		return nil, trainyard.NotFound("replica %q does not run", id)
+		return nil, trainyard.NotFound("%s does not run", id.Words())
 	}
 	a, err := c.dials.ask(t.Node, id)
 	if err != nil {
@@ -42,7 +42,7 @@ func (c *Control) Connect(ctx context.Context, id trainyard.TaskID) (net.Conn, e
 	case <-ctx.Done():
 		err = ctx.Err()
 	case <-late.C:
-		err = trainyard.Errorf(trainyard.CodeBusy, "node %s has not connected the server with replica %q within %s: its agent may be away", t.Node, id, dialPatience)
+		err = trainyard.Errorf(trainyard.CodeBusy, "node %s has not connected the server with %s within %s: its agent may be away", t.Node, id.Words(), dialPatience)
 	}
 	c.dials.drop(a)
 	return nil, err
@@ -55,7 +55,7 @@ func (c *Control) Dialled(_ context.Context, node trainyard.NodeID, id string, c
 		return trainyard.NotFound("node %q was not asked for connection %q, or too long ago", node, id)
 	}
 	if why != nil {
-		conn, why = nil, trainyard.Errorf(trainyard.CodeBusy, "node %s cannot reach replica %q: %v", node, a.dial.Task, why)
+		conn, why = nil, trainyard.Errorf(trainyard.CodeBusy, "node %s cannot reach %s: %v", node, a.dial.Task.Words(), why)
 	}
 	a.answer <- reply{conn, why}
 	return nil

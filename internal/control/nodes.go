@@ -132,6 +132,9 @@ func (c *Control) Report(ctx context.Context, r trainyard.Report) error {
 		}
 	}
 	c.noteLoads(r.Loads)
+	if err := c.noteEngines(ctx, r); err != nil {
+		return err
+	}
 	for _, w := range r.Images {
 		if err := c.noteImage(ctx, r.Node, w); err != nil {
 			return err
@@ -248,7 +251,7 @@ func (c *Control) Append(ctx context.Context, node trainyard.NodeID, epoch int64
 			return c.appendLog(ctx, ref.Job, ref.Attempt, name, offset, data)
 		}
 	}
-	return 0, trainyard.NotFound("task %q is not one of node %q", id, node)
+	return 0, trainyard.NotFound("%s is not one of node %q", id.Words(), node)
 }
 
 // AppendOwn adds to a log of a task of the job whose token asks.
@@ -256,7 +259,7 @@ func (c *Control) AppendOwn(ctx context.Context, who trainyard.User, id trainyar
 	key := trainyard.MakeJobKey(who.Scope, who.Job)
 	j, live := c.Store.LiveJob(key)
 	if !live || id.Job() != key || findTask(j, id) == nil {
-		return 0, trainyard.Errorf(trainyard.CodeForbidden, "task %q is not one of job %q that runs", id, who.Job)
+		return 0, trainyard.Errorf(trainyard.CodeForbidden, "%s is not one of job %q that runs", id.Words(), who.Job)
 	}
 	return c.appendLog(ctx, j, len(j.Status.Attempts)-1, name, offset, data)
 }
@@ -375,6 +378,7 @@ func (c *Control) nodeGone(ctx context.Context, id trainyard.NodeID, why string)
 	c.mu.Lock()
 	delete(c.seen, id)
 	delete(c.remarks, id)
+	delete(c.silent, id)
 	c.mu.Unlock()
 	for _, n := range told {
 		c.nodes.bump(n)

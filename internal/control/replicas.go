@@ -274,7 +274,7 @@ func (k *keeper) start(p *trainyard.ReplicaPlan) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("start a replica of %s: %w", k.key, err)
+		return fmt.Errorf("start a replica of %s/%s: %w", k.d.Endpoint, k.d.Name, err)
 	}
 	k.live = append(k.live, &replica{job: j, gen: p.Generation})
 	return nil

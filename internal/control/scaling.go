@@ -76,7 +76,7 @@ func (c *Control) scaleAll(ctx context.Context, idle map[trainyard.NodeID]time.T
 			errs = append(errs, fmt.Errorf("scale %s: %w", w.comp.Name, err))
 		}
 	}
-	c.lookedOnce.Do(func() { close(c.looked) })
+	c.begin.Do(func() { close(c.looked) })
 	return again, errors.Join(errs...)
 }
 

@@ -76,6 +76,53 @@ func (c *Control) remarkOf(id trainyard.NodeID) string {
 	return c.remarks[id]
 }
 
+// noteEngines keeps which engines of a node do not answer, for those who look at the node, and writes down when that changes.
+func (c *Control) noteEngines(ctx context.Context, r trainyard.Report) error {
+	var now trainyard.Reason
+	var words []string
+	for _, w := range r.Away {
+		words = append(words, w.Why)
+		if now.Since.IsZero() || w.Since.Before(now.Since) {
+			now.Since = w.Since
+		}
+	}
+	if len(words) > 0 {
+		now.Code, now.Message = codeUnseen, strings.Join(words, "; ")
+	}
+	if was := c.setEngineAway(r.Node, now); was.Message == now.Message {
+		return nil
+	}
+	return c.Store.Update(ctx, func(tx *store.Tx) error {
+		n, err := tx.Node(r.Node)
+		if err != nil {
+			return nil
+		}
+		what, why := "engine away", now.Message
+		if len(words) == 0 {
+			what, why = "engine back", "all its engines answer again"
+		}
+		tx.Event(c.event(scopeOf(n.Compute), "node", string(n.ID), what, "", why))
+		return nil
+	})
+}
+
+// setEngineAway keeps why an engine of the node does not answer, and returns why it did not before; without a message all do.
+func (c *Control) setEngineAway(id trainyard.NodeID, why trainyard.Reason) (was trainyard.Reason) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	was = c.silent[id]
+	if c.silent[id] = why; why.Message == "" {
+		delete(c.silent, id)
+	}
+	return was
+}
+
+func (c *Control) engineAway(id trainyard.NodeID) trainyard.Reason {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.silent[id]
+}
+
 // noteUnseen writes down, on a job, that the engine which runs it does not answer, and when it does again for how long it did not.
 func (c *Control) noteUnseen(tx *store.Tx, j *trainyard.Job, was trainyard.Reason) {
 	now := j.Status.Reason

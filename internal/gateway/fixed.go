@@ -27,7 +27,7 @@ func (Fixed) Report(context.Context, trainyard.GatewayReport) error { return nil
 
 // Connect knows no way.
 func (Fixed) Connect(_ context.Context, task trainyard.TaskID) (net.Conn, error) {
-	return nil, trainyard.NotFound("there is no way to %s", task)
+	return nil, trainyard.NotFound("there is no way to %s", task.Words())
 }
 
 // CheckToken knows no token.

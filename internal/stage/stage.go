@@ -159,10 +159,10 @@ func (s *Stager) Remove(ctx context.Context, id trainyard.TaskID) error {
 		err = unmark(f.Marks)
 	}
 	if err != nil {
-		return fmt.Errorf("remove task %s: %w", id, err)
+		return fmt.Errorf("remove %s: %w", id.Words(), err)
 	}
 	if err := removeAll(folder); err != nil {
-		return fmt.Errorf("remove the folder of task %s: %w", id, err)
+		return fmt.Errorf("remove the folder of %s: %w", id.Words(), err)
 	}
 	return nil
 }

@@ -39,7 +39,7 @@ func (s *Store) Commit(ctx context.Context, p trainyard.Plan, now time.Time) (pl
 func (tx *Tx) place(p *trainyard.Placement, now time.Time) error {
 	j, err := tx.Job(p.Job)
 	if trainyard.IsNotFound(err) {
-		return trainyard.Conflict("job %q was deleted before it could be placed", p.Job)
+		return trainyard.Conflict("job %q was deleted before it could be placed", p.Job.Name())
 	}
 	if err != nil {
 		return err

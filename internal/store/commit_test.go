@@ -64,7 +64,7 @@ func TestCommitIsWholeOrAConflict(t *testing.T) {
 		says   string
 	}{
 		{"the job was canceled", func(tx *Tx) error { return end(tx, "j1", trainyard.JobCanceled) }, plan(placement("j0", "a"), placement("j1", "b")), "j1"},
-		{"the job was deleted", func(tx *Tx) error { return tx.DeleteJob(key("j1")) }, plan(placement("j0", "a"), placement("j1", "b")), "deleted"},
+		{"the job was deleted", func(tx *Tx) error { return tx.DeleteJob(key("j1")) }, plan(placement("j0", "a"), placement("j1", "b")), `job "j1" was deleted`},
 		{"the node joined anew", func(tx *Tx) error { n, _ := tx.Node("b"); n.Epoch++; return tx.PutNode(n) }, plan(placement("j0", "a"), placement("j1", "b")), "joined anew"},
 		{"the node was lost", func(tx *Tx) error { n, _ := tx.Node("b"); n.State = trainyard.NodeUnusable; return tx.PutNode(n) }, plan(placement("j0", "a"), placement("j1", "b")), "unusable"},
 		{"the node is gone", func(tx *Tx) error { return tx.DeleteNode("b") }, plan(placement("j0", "a"), placement("j1", "b")), `"b"`},

@@ -3,6 +3,7 @@ package studio
 import (
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/trainyard/trainyard"
 )
@@ -71,6 +72,9 @@ func (d *door) computeDetail(v *visit) (computeDetail, error) {
 		return computeDetail{}, err
 	}
 	w := computeDetail{computeView: computeOf(v, c, nodes)}
+	if w.Location, err = d.locationOf(v, c); err != nil {
+		return computeDetail{}, err
+	}
 	slices.SortFunc(nodes, bySight)
 	for i, n := range nodes {
 		if i == nodesAtMost {
@@ -93,6 +97,26 @@ func (d *door) computeDetail(v *visit) (computeDetail, error) {
 	return w, nil
 }
 
+// locationOf is where a cluster's nodes come from, and what makes them: the location itself, and the word for it that its file has where that
+// is another. Any other compute is where its address says: "".
+func (d *door) locationOf(v *visit, c *trainyard.Compute) (string, error) {
+	if !c.Elastic() {
+		return "", nil
+	}
+	text := c.Where
+	if c.Location != "" && !strings.EqualFold(c.Location, c.Where) && !strings.EqualFold(c.Location, trainyard.DefaultLocation) {
+		text += " (" + c.Location + ")"
+	}
+	l, err := d.Computes.Location(v.Context(), c.Where)
+	if err != nil && !trainyard.IsNotFound(err) {
+		return "", err
+	}
+	if err != nil || l.Name != c.Where {
+		return text + ", which the server's settings do not name any more", nil
+	}
+	return text + ", driver " + l.Driver, nil
+}
+
 func nodeOf(v *visit, s trainyard.NodeStatus) nodeRow {
 	n := s.Node
 	r := nodeRow{ID: string(n.ID), Address: n.Address, Size: n.Size, State: state{stateClass(string(n.State)), string(n.State)}, Why: n.Reason.Message,
@@ -105,6 +129,9 @@ func nodeOf(v *visit, s trainyard.NodeStatus) nodeRow {
 		if !n.IdleFrom.IsZero() {
 			r.Since = momentOf(v.now, n.IdleFrom)
 		}
+	}
+	if s.Away.Message != "" {
+		r.Why, r.Since = s.Away.Message, momentOf(v.now, s.Away.Since)
 	}
 	jobs := slices.Compact(slices.Sorted(slices.Values(s.Jobs)))
 	for _, j := range jobs {

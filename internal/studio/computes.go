@@ -91,7 +91,7 @@ func (d *door) computeList(v *visit) ([]computeView, error) {
 func computeOf(v *visit, c *trainyard.Compute, nodes []trainyard.NodeStatus) computeView {
 	p := &c.Spec.Properties
 	w := computeView{Name: c.Name, URL: v.computeLink(c.Name), Type: c.Spec.ComputeType, SizeName: p.VMSize, Tier: p.VMPriority,
-		Description: c.Spec.Description, Location: c.Location, Nodes: len(nodes), Why: c.WantedWhy.Message, Counts: countNodes(nodes),
+		Description: c.Spec.Description, Nodes: len(nodes), Why: c.Why(nodes).Message, Counts: countNodes(nodes),
 		Errors: c.Errors, Warnings: c.Warnings, Jobs: v.link("/jobs", "compute", c.Name), Created: momentOf(v.now, c.Created), By: c.CreatedBy}
 	if s := p.ScaleSettings; s != nil {
 		w.Wanted = fmt.Sprintf("%d wanted, %d to %d allowed", c.Wanted, s.MinNodeCount, s.MaxNodeCount)

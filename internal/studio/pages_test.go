@@ -300,19 +300,32 @@ func (w *world) addCluster() {
 func TestComputes(t *testing.T) {
 	w := newWorld(t)
 	w.addCluster()
+	w.nodes["cpu-cluster"] = append(w.nodes["cpu-cluster"], trainyard.NodeStatus{Node: &trainyard.Node{ID: "n-4", State: trainyard.NodeIdle},
+		Away: trainyard.Reason{Message: "the Docker engine has not answered since 12:03:04 UTC", Since: start}})
 	w.add("waits", trainyard.JobQueued).Status.Reason.Message = "waiting for its turn"
 	b := w.admin()
 	list := b.page("/computes")
-	expect(t, list, "cpu-cluster", "AmlCompute · Standard_DS3_v2", "3 nodes 1 running 1 idle 1 unusable", "3 wanted, 0 to 4 allowed · an idle node goes after 2m",
+	expect(t, list, "cpu-cluster", "AmlCompute · Standard_DS3_v2", "4 nodes 1 running 2 idle 1 unusable", "3 wanted, 0 to 4 allowed · an idle node goes after 2m",
 		"2 busy and 1 asked for", "no room for another machine")
 	page := b.page(list.link("cpu-cluster"))
-	expect(t, page, "nothing was heard of its agent for 30s", "n-2 running calm_river", "n-1 idle waits for work", "10s ago", "Waiting jobs Train waits 1m waiting for its turn")
+	expect(t, page, "nothing was heard of its agent for 30s", "n-2 running calm_river", "n-1 idle waits for work", "n-4 idle the Docker engine has not answered since 12:03:04 UTC 1m ago", "10s ago", "Waiting jobs Train waits 1m waiting for its turn")
 	if got := page.link("calm_river"); got != "/jobs/calm_river" {
 		t.Errorf("a node's job leads to %q", got)
 	}
 	if got := page.all(tag("tr"))[1].attr("id"); got != "node-n-3" {
 		t.Errorf("the first node is %s, not the one that needs a look", got)
 	}
+	for _, c := range []struct{ word, where, want string }{
+		{"westeurope", "hpc", "location hpc (westeurope), driver slurm"},
+		{"hpc", "hpc", "location hpc, driver slurm"},
+		{trainyard.DefaultLocation, trainyard.DefaultLocation, "location local, driver process"},
+		{"westeurope", "old", "location old (westeurope), which the server's settings do not name any more"},
+	} {
+		w.computes[0].Location, w.computes[0].Where = c.word, c.where
+		expect(t, b.page("/computes/cpu-cluster"), c.want)
+	}
+	w.computes[0].Deleting = true
+	expect(t, b.page("/computes"), "Deleting", "job calm_river is to end first; no room for another machine")
 	if a := b.get("/computes/nothing"); a.StatusCode != http.StatusNotFound {
 		t.Errorf("%s", a.Status)
 	}

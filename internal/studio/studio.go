@@ -43,6 +43,8 @@ type Computes interface {
 	Compute(ctx context.Context, scope trainyard.Scope, name string) (*trainyard.Compute, error)
 	Computes(ctx context.Context, scope trainyard.Scope) ([]*trainyard.Compute, error)
 	Nodes(ctx context.Context, scope trainyard.Scope, compute string) ([]trainyard.NodeStatus, error)
+	// Location is what a location's name, or another word for one, means.
+	Location(ctx context.Context, name string) (trainyard.Location, error)
 }
 
 // Endpoints are online endpoints and their deployments, as arm.Endpoints and arm.Deployments have them.

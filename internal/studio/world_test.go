@@ -180,6 +180,13 @@ func (w *world) WaitLog(ctx context.Context, s trainyard.Scope, job, name string
 	return w.said.Wait(ctx, s, job, name, beyond)
 }
 
+func (w *world) Location(_ context.Context, name string) (trainyard.Location, error) {
+	if name != "hpc" {
+		return trainyard.Location{Name: trainyard.DefaultLocation, Driver: "process"}, nil
+	}
+	return trainyard.Location{Name: name, Driver: "slurm"}, nil
+}
+
 func (w *world) Computes(_ context.Context, s trainyard.Scope) ([]*trainyard.Compute, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

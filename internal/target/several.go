@@ -185,7 +185,7 @@ func (s *Several) Reached(ctx context.Context) (host string, err error) {
 
 // Usage asks the driver that has the task.
 func (s *Several) Usage(ctx context.Context, id trainyard.TaskID) (u Usage, err error) {
-	err = trainyard.Errorf(trainyard.CodeUnsupported, "no driver here measures what task %q uses", id)
+	err = trainyard.Errorf(trainyard.CodeUnsupported, "no driver here measures what %s uses", id.Words())
 	for _, d := range s.owners(id) {
 		if m, ok := d.(Meter); ok {
 			if u, err = m.Usage(ctx, id); err == nil {
@@ -198,7 +198,7 @@ func (s *Several) Usage(ctx context.Context, id trainyard.TaskID) (u Usage, err 
 
 // Dial asks the driver that has the task.
 func (s *Several) Dial(ctx context.Context, id trainyard.TaskID) (c net.Conn, err error) {
-	err = trainyard.Errorf(trainyard.CodeUnsupported, "no driver here reaches a port of task %q", id)
+	err = trainyard.Errorf(trainyard.CodeUnsupported, "no driver here reaches a port of %s", id.Words())
 	for _, d := range s.owners(id) {
 		if m, ok := d.(Dialer); ok {
 			if c, err = m.Dial(ctx, id); err == nil {

@@ -66,6 +66,12 @@ type Named interface {
 	Engine() string
 }
 
+// Hearer is a Driver that goes on for a while from what its engine said last, so that a look succeeds though the engine is away.
+type Hearer interface {
+	// Unheard is why the engine is not heard, and since when. A nil error: it is, or nothing is known yet.
+	Unheard() (since time.Time, err error)
+}
+
 // Preparer is a Driver that brings a task's environment itself, such as an image, since it must be there before Start, which may not wait
 // for it. Staging brings only code and data for a task that Contains says yes to.
 type Preparer interface {

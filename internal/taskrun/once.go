@@ -60,7 +60,7 @@ func (f Options) follow(ctx context.Context, t trainyard.Task) (code int, err er
 			return status(end), err
 		}
 		if looks > 0 && !held(f.marker(t)) { // the first may not have come to hold it at once
-			fmt.Fprintf(os.Stderr, "task %s was started before, and that start ended without a word: it does not run a second time\n", t.ID)
+			fmt.Fprintf(os.Stderr, "%s was started before, and that start ended without a word: it does not run a second time\n", t.ID.Words())
 			return 0, nil
 		}
 		select {

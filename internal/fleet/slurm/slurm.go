@@ -166,10 +166,10 @@ func (d *Driver) settings(spec trainyard.MachineSpec) (slurm.Settings, error) {
 	was := s
 	s.Login, s.REST = nil, nil // what they point at is the location's
 	if err := json.Unmarshal(spec.Settings, &s); err != nil {
-		return s, trainyard.Invalid("settings of compute %q cannot be read: %v", spec.Compute, err)
+		return s, trainyard.Invalid("settings of compute %q cannot be read: %v", spec.Compute.Name(), err)
 	}
 	if s.Commands != was.Commands || s.ConfPath != was.ConfPath || s.Folder != was.Folder || s.Login != nil || s.REST != nil {
-		return s, trainyard.Invalid("compute %q cannot have commands, confPath, folder, login or rest of its own: they are the location's", spec.Compute)
+		return s, trainyard.Invalid("compute %q cannot have commands, confPath, folder, login or rest of its own: they are the location's", spec.Compute.Name())
 	}
 	s.Login, s.REST = was.Login, was.REST
 	return s, s.Validate()

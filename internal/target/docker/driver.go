@@ -159,7 +159,7 @@ func (d *Driver) adopt() error {
 		}
 		t.id = t.rec.ID
 		if err := d.recall(t); err != nil {
-			return fmt.Errorf("adopt task %q: %w", t.id, err)
+			return fmt.Errorf("adopt %s: %w", t.id.Words(), err)
 		}
 		d.tasks[t.dir] = t
 	}
@@ -285,7 +285,7 @@ func (d *Driver) acquire(id trainyard.TaskID, create bool) (*task, error) {
 		case t == nil:
 			return nil, nil
 		case t.id != id:
-			return nil, trainyard.Conflict("tasks %q and %q would share the folder %s; give the job another name", t.id, id, dir)
+			return nil, trainyard.Conflict("%s and %s would share the folder %s; give the job another name", t.id.Words(), id.Words(), dir)
 		}
 		t.op.Lock()
 		if !t.gone {

@@ -38,14 +38,14 @@ func (d *Driver) openBox(id trainyard.TaskID, name string) (*os.File, os.FileInf
 // Logs reads the task's log up to the length it has now.
 func (d *Driver) Logs(ctx context.Context, id trainyard.TaskID, from int64) (io.ReadCloser, error) {
 	if _, err := os.Stat(d.path(&task{dir: id.Dir()}, boxDir)); errors.Is(err, os.ErrNotExist) {
-		return nil, trainyard.NotFound("task %q has no log here: it was not started, or it was removed", id)
+		return nil, trainyard.NotFound("%s has no log here: it was not started, or it was removed", id.Words())
 	}
 	f, info, err := d.openBox(id, logFile)
 	if errors.Is(err, os.ErrNotExist) {
 		return io.NopCloser(bytes.NewReader(nil)), nil // the task has deleted it
 	}
 	if err != nil {
-		return nil, fmt.Errorf("log of task %q: %w", id, err)
+		return nil, fmt.Errorf("log of %s: %w", id.Words(), err)
 	}
 	from = max(from, 0)
 	return &logReader{Reader: io.NewSectionReader(f, from, max(0, info.Size()-from)), file: f}, nil

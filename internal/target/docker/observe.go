@@ -54,7 +54,7 @@ func (d *Driver) Observe(ctx context.Context) ([]trainyard.Observation, error) {
 		}
 		o, held, err := d.observe(ctx, t, !ask || exists && lives(c.State))
 		if err != nil {
-			return nil, fmt.Errorf("task %q: %w", t.id, err)
+			return nil, fmt.Errorf("%s: %w", t.id.Words(), err)
 		}
 		if held {
 			out = append(out, o)

@@ -183,7 +183,7 @@ func (d *Driver) Usage(ctx context.Context, id trainyard.TaskID) (u target.Usage
 	}
 	d.mu.Unlock()
 	if !runs {
-		return u, trainyard.NotFound("task %q does not run here", id)
+		return u, trainyard.NotFound("%s does not run here", id.Words())
 	}
 	ctx, cancel := context.WithTimeout(ctx, wordPatience)
 	defer cancel()
@@ -194,7 +194,7 @@ func (d *Driver) Usage(ctx context.Context, id trainyard.TaskID) (u target.Usage
 	defer r.Body.Close()
 	var s container.StatsResponse
 	if err := json.NewDecoder(r.Body).Decode(&s); err != nil {
-		return u, fmt.Errorf("what task %q uses: %w", id, err)
+		return u, fmt.Errorf("what %s uses: %w", id.Words(), err)
 	}
 	cache := max(s.MemoryStats.Stats["inactive_file"], s.MemoryStats.Stats["total_inactive_file"])
 	if cache > s.MemoryStats.Usage {

@@ -47,7 +47,7 @@ func (d *Driver) Start(ctx context.Context, t trainyard.Task) error {
 		if trainyard.ClassOf(err) != "" {
 			return err
 		}
-		return fmt.Errorf("start task %q: %w", t.ID, err)
+		return fmt.Errorf("start %s: %w", t.ID.Words(), err)
 	}
 	d.signal()
 	return nil

@@ -25,7 +25,7 @@ func (d *Driver) Stop(ctx context.Context, id trainyard.TaskID, grace time.Durat
 	defer d.release(t, false)
 	if !d.isBegun(t) { // the agent before us died while it started it
 		if _, err := d.settle(ctx, t); err != nil {
-			return fmt.Errorf("stop task %q: %w", id, err)
+			return fmt.Errorf("stop %s: %w", id.Words(), err)
 		}
 	}
 	first, record := d.wantStop(t, grace)
@@ -42,7 +42,7 @@ func (d *Driver) Stop(ctx context.Context, id trainyard.TaskID, grace time.Durat
 		return nil
 	}
 	if err := d.tell(ctx, t); err != nil {
-		return fmt.Errorf("stop task %q: %w", id, err)
+		return fmt.Errorf("stop %s: %w", id.Words(), err)
 	}
 	return nil
 }
@@ -152,7 +152,7 @@ func (d *Driver) Remove(ctx context.Context, id trainyard.TaskID) error {
 	}
 	d.release(t, err == nil)
 	if err != nil {
-		return fmt.Errorf("remove task %q: %w", id, err)
+		return fmt.Errorf("remove %s: %w", id.Words(), err)
 	}
 	t.poke()
 	return nil

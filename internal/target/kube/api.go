@@ -203,7 +203,11 @@ type unreachable struct {
 }
 
 func (e *unreachable) Error() string {
-	return fmt.Sprintf("the Kubernetes API at %s cannot be reached: %v", e.host, e.err)
+	why := e.err
+	if u, ok := errors.AsType[*url.Error](why); ok { // which repeats the whole address of what was asked for
+		why = u.Err
+	}
+	return fmt.Sprintf("the Kubernetes API at %s cannot be reached: %v", e.host, why)
 }
 func (e *unreachable) Unwrap() error { return e.err }
 

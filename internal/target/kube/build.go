@@ -133,7 +133,7 @@ func (d *Driver) newPlan(t trainyard.Task) (*plan, error) {
 	p.disk = d.rigid
 	d.mu.Unlock()
 	if p.order, err = json.Marshal(t); err != nil {
-		return nil, fmt.Errorf("write task %q: %w", t.ID, err)
+		return nil, fmt.Errorf("write %s: %w", t.ID.Words(), err)
 	}
 	if !p.sent() && len(p.order) > 1<<20-1<<10 {
 		return nil, &trainyard.ClassError{Class: trainyard.ClassUser, Err: trainyard.Invalid(

@@ -2,7 +2,6 @@ package kube
 
 import (
 	"context"
-	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -20,7 +19,7 @@ const (
 func (d *Driver) Capacity(ctx context.Context) (trainyard.Resources, error) {
 	f, err := d.api.found(ctx)
 	if err != nil {
-		return trainyard.Resources{}, fmt.Errorf("kube target: %w", err)
+		return trainyard.Resources{}, err
 	}
 	r, limit := f.Allocatable, d.env.Limit
 	if r.CPUs == 0 {

@@ -154,6 +154,23 @@ func (d *Driver) fresh(limit time.Duration) error {
 	return d.watched.fresh(limit)
 }
 
+// Engine is what the driver runs tasks with, for people.
+func (d *Driver) Engine() string { return "the Kubernetes API" }
+
+// Unheard is why one of the watches hears nothing, of all that do the one that has waited longest.
+func (d *Driver) Unheard() (since time.Time, err error) {
+	watches := []func() (time.Time, error){d.jobs.unheard, d.watched.unheard}
+	if d.serves() {
+		watches = append(watches, d.served.unheard)
+	}
+	for _, look := range watches {
+		if from, why := look(); why != nil && (err == nil || from.Before(since)) {
+			since, err = from, why
+		}
+	}
+	return since, err
+}
+
 // serves says whether there is a replica.
 func (d *Driver) serves() bool {
 	d.mu.Lock()
@@ -172,7 +189,7 @@ func (d *Driver) Observe(ctx context.Context) ([]trainyard.Observation, error) {
 		return nil, err
 	}
 	if err := d.fresh(stale); err != nil {
-		return nil, fmt.Errorf("kube target: %w", err)
+		return nil, err
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -238,14 +255,14 @@ func (d *Driver) Logs(ctx context.Context, id trainyard.TaskID, from int64) (io.
 	known := t != nil && t.rec.UID != ""
 	d.mu.Unlock()
 	if !known {
-		return nil, trainyard.NotFound("task %q has no log here: it was not started, or it was removed", id)
+		return nil, trainyard.NotFound("%s has no log here: it was not started, or it was removed", id.Words())
 	}
 	f, err := os.Open(filepath.Join(t.dir, logFile))
 	if errors.Is(err, os.ErrNotExist) {
 		return io.NopCloser(io.LimitReader(nil, 0)), nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("log of task %q: %w", id, err)
+		return nil, fmt.Errorf("log of %s: %w", id.Words(), err)
 	}
 	size, err := f.Seek(0, io.SeekEnd)
 	if err == nil {
@@ -253,7 +270,7 @@ func (d *Driver) Logs(ctx context.Context, id trainyard.TaskID, from int64) (io.
 	}
 	if err != nil {
 		f.Close()
-		return nil, fmt.Errorf("log of task %q: %w", id, err)
+		return nil, fmt.Errorf("log of %s: %w", id.Words(), err)
 	}
 	return &logReader{Reader: io.LimitReader(f, max(0, size-max(from, 0))), file: f}, nil
 }

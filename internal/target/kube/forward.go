@@ -42,7 +42,7 @@ func (d *Driver) Dial(ctx context.Context, id trainyard.TaskID) (net.Conn, error
 	}
 	d.mu.Unlock()
 	if p == nil {
-		return nil, trainyard.NotFound("no pod of task %q runs", id)
+		return nil, trainyard.NotFound("no pod of %s runs", id.Words())
 	}
 	c, err := d.forward(ctx, p)
 	if err != nil {

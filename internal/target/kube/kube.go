@@ -103,6 +103,8 @@ var (
 	_ target.Config  = (*Config)(nil)
 	_ target.Driver  = (*Driver)(nil)
 	_ target.Watcher = (*Driver)(nil)
+	_ target.Hearer  = (*Driver)(nil)
+	_ target.Named   = (*Driver)(nil)
 	_ target.Leaver  = (*Driver)(nil)
 	_ target.Closer  = (*Driver)(nil)
 )

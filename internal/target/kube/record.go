@@ -95,7 +95,7 @@ func (d *Driver) save(t *task, change func(*record)) error {
 		change(&t.rec)
 	}
 	if err := os.MkdirAll(t.dir, 0o700); err != nil {
-		return fmt.Errorf("write down task %q: %w", t.id, err)
+		return fmt.Errorf("write down %s: %w", t.id.Words(), err)
 	}
 	return writeJSON(filepath.Join(t.dir, recordFile), t.rec)
 }
@@ -103,7 +103,7 @@ func (d *Driver) save(t *task, change func(*record)) error {
 // finish writes down how a task ended, and makes it known.
 func (d *Driver) finish(t *task, end *ending) error {
 	if err := os.MkdirAll(t.dir, 0o700); err != nil {
-		return fmt.Errorf("write down the end of task %q: %w", t.id, err)
+		return fmt.Errorf("write down the end of %s: %w", t.id.Words(), err)
 	}
 	if err := writeJSON(filepath.Join(t.dir, endFile), end); err != nil {
 		return err

@@ -88,12 +88,12 @@ func (d *Driver) note(k *task, p *plan) error {
 	path := filepath.Join(k.dir, orderFile)
 	if !p.sent() {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("write down task %q: %w", k.id, err)
+			return fmt.Errorf("write down %s: %w", k.id.Words(), err)
 		}
 		return nil
 	}
 	if err := os.MkdirAll(k.dir, 0o700); err != nil {
-		return fmt.Errorf("write down task %q: %w", k.id, err)
+		return fmt.Errorf("write down %s: %w", k.id.Words(), err)
 	}
 	return writeJSON(path, json.RawMessage(p.order))
 }
@@ -220,7 +220,7 @@ func (d *Driver) makeJob(ctx context.Context, p *plan) (*job, error) {
 	case err != nil:
 		return nil, fmt.Errorf("make %s %s: %w", what, p.name, err)
 	case j.Meta.Annotations[idAnnotation] != string(p.task.ID):
-		return nil, trainyard.Conflict("namespace %s has a %s %s that is not of task %q", d.api.namespace, what, p.name, p.task.ID)
+		return nil, trainyard.Conflict("namespace %s has a %s %s that is not of %s", d.api.namespace, what, p.name, p.task.ID.Words())
 	case j.Meta.Deleted != nil:
 		return nil, trainyard.Conflict("%s %s is still being deleted", what, p.name)
 	}

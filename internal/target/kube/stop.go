@@ -128,7 +128,7 @@ func (d *Driver) Remove(ctx context.Context, id trainyard.TaskID) error {
 		return err
 	}
 	if err := os.RemoveAll(t.dir); err != nil {
-		return fmt.Errorf("remove task %q: %w", id, err)
+		return fmt.Errorf("remove %s: %w", id.Words(), err)
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()

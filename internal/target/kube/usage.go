@@ -49,9 +49,9 @@ func (d *Driver) Usage(ctx context.Context, id trainyard.TaskID) (target.Usage, 
 	d.mu.Unlock()
 	switch {
 	case p == nil:
-		return target.Usage{}, trainyard.NotFound("no pod of task %q runs", id)
+		return target.Usage{}, trainyard.NotFound("no pod of %s runs", id.Words())
 	case wait:
-		return target.Usage{}, trainyard.Errorf(trainyard.CodeBusy, "task %q was measured a moment ago", id)
+		return target.Usage{}, trainyard.Errorf(trainyard.CodeBusy, "%s was measured a moment ago", id.Words())
 	}
 	ctx, cancel := context.WithTimeout(ctx, measurePatience)
 	defer cancel()

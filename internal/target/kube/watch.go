@@ -157,7 +157,17 @@ func (m *mirror[T]) fresh(limit time.Duration) error {
 	case !m.synced:
 		return fmt.Errorf("the first list of %s is not there yet", m.kind)
 	case !m.lost.IsZero() && time.Since(m.lost) > limit:
-		return fmt.Errorf("nothing heard for %s: %w", time.Since(m.lost).Round(time.Second), m.err)
+		return fmt.Errorf("nothing heard since %s: %w", m.lost.UTC().Format("15:04:05 MST"), m.err)
 	}
 	return nil
+}
+
+// unheard is why nothing is heard, and since when.
+func (m *mirror[T]) unheard() (since time.Time, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.lost.IsZero() {
+		return time.Time{}, nil
+	}
+	return m.lost, m.err
 }

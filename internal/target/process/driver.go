@@ -95,10 +95,10 @@ func (t *task) observe() trainyard.Observation {
 func (d *Driver) Logs(ctx context.Context, id trainyard.TaskID, from int64) (io.ReadCloser, error) {
 	f, err := os.Open(d.path(id.Dir(), logFile))
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, trainyard.NotFound("task %q has no log here: it was not started, or it was removed", id)
+		return nil, trainyard.NotFound("%s has no log here: it was not started, or it was removed", id.Words())
 	}
 	if err != nil {
-		return nil, fmt.Errorf("log of task %q: %w", id, err)
+		return nil, fmt.Errorf("log of %s: %w", id.Words(), err)
 	}
 	size, err := f.Seek(0, io.SeekEnd)
 	if err == nil {
@@ -106,7 +106,7 @@ func (d *Driver) Logs(ctx context.Context, id trainyard.TaskID, from int64) (io.
 	}
 	if err != nil {
 		f.Close()
-		return nil, fmt.Errorf("log of task %q: %w", id, err)
+		return nil, fmt.Errorf("log of %s: %w", id.Words(), err)
 	}
 	return &logReader{Reader: io.LimitReader(f, max(0, size-max(from, 0))), file: f}, nil
 }
@@ -186,7 +186,7 @@ func (d *Driver) acquire(id trainyard.TaskID, create bool) (*task, error) {
 		case t == nil:
 			return nil, nil
 		case t.id != id:
-			return nil, trainyard.Conflict("tasks %q and %q would share the folder %s; give the job another name", t.id, id, dir)
+			return nil, trainyard.Conflict("%s and %s would share the folder %s; give the job another name", t.id.Words(), id.Words(), dir)
 		}
 		t.op.Lock()
 		if !t.gone {

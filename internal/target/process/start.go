@@ -64,7 +64,7 @@ func (d *Driver) Start(ctx context.Context, t trainyard.Task) error {
 		defer d.gpuMu.Unlock()
 	}
 	if err := d.begin(ctx, e, t); err != nil {
-		return fmt.Errorf("start task %q: %w", t.ID, err)
+		return fmt.Errorf("start %s: %w", t.ID.Words(), err)
 	}
 	d.signal()
 	return nil

@@ -20,7 +20,7 @@ func (d *Driver) Usage(_ context.Context, id trainyard.TaskID) (target.Usage, er
 	}
 	d.mu.Unlock()
 	if p == nil {
-		return target.Usage{}, trainyard.NotFound("task %q does not run here", id)
+		return target.Usage{}, trainyard.NotFound("%s does not run here", id.Words())
 	}
 	u, err := p.measure()
 	if err != nil {

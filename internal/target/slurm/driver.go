@@ -147,14 +147,14 @@ func (d *Driver) Logs(ctx context.Context, id trainyard.TaskID, from int64) (io.
 	known := t != nil && t.began && t.id == id
 	d.mu.Unlock()
 	if !known {
-		return nil, trainyard.NotFound("task %q has no log here: it was not started, or it was removed", id)
+		return nil, trainyard.NotFound("%s has no log here: it was not started, or it was removed", id.Words())
 	}
 	r, err := d.client.Open(d.path(id.Dir(), name), from)
 	if errors.Is(err, fs.ErrNotExist) {
 		return io.NopCloser(eof{}), nil // it waits
 	}
 	if err != nil {
-		return nil, fmt.Errorf("log of task %q: %w", id, err)
+		return nil, fmt.Errorf("log of %s: %w", id.Words(), err)
 	}
 	return r, nil
 }
@@ -239,7 +239,7 @@ func (d *Driver) acquire(id trainyard.TaskID, create bool) (*task, error) {
 		case t == nil:
 			return nil, nil
 		case t.id != id:
-			return nil, trainyard.Conflict("tasks %q and %q would share the folder %s; give the job another name", t.id, id, name)
+			return nil, trainyard.Conflict("%s and %s would share the folder %s; give the job another name", t.id.Words(), id.Words(), name)
 		}
 		t.op.Lock()
 		if !t.gone {

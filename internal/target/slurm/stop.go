@@ -164,7 +164,7 @@ func (d *Driver) Remove(ctx context.Context, id trainyard.TaskID) error {
 	}
 	if err != nil {
 		d.release(t, false)
-		return fmt.Errorf("remove task %q: %w", id, err)
+		return fmt.Errorf("remove %s: %w", id.Words(), err)
 	}
 	d.release(t, true)
 	return nil

@@ -55,6 +55,8 @@ var outputs = []check{
 	{"says that it does not know the log of an unknown task", func(h *harness) {
 		if r, err := h.d.Logs(h.Context(), h.task("").ID, 0); !trainyard.IsNotFound(err) {
 			h.Errorf("logs are %v, error is %v, want %s", r, err, trainyard.CodeNotFound)
+		} else if strings.Contains(err.Error(), trainyard.DefaultScope().Key()) {
+			h.Errorf("%q names more than the job: it is for people", err)
 		}
 	}},
 }

@@ -1,0 +1,69 @@
+package control
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/store"
+)
+
+// A node whose engine is away says so to whoever lists it, with nothing that runs there too, and afterwards how long that was is to be read.
+func TestANodeWhoseEngineIsAwaySaysSo(t *testing.T) {
+	c, scope := newControl(t), trainyard.DefaultScope()
+	id := c.Store.AllNodes()[0].ID
+	err := c.Store.Update(t.Context(), func(tx *store.Tx) error {
+		n, err := tx.Node(id)
+		if err != nil {
+			return err
+		}
+		n.State, n.Epoch, n.Reason = trainyard.NodeIdle, 1, trainyard.Reason{Code: "Joined", Message: "its agent has joined"}
+		return tx.PutNode(n)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	report := func(away ...trainyard.EngineAway) trainyard.Reason {
+		t.Helper()
+		if err := c.Report(t.Context(), trainyard.Report{Node: id, Epoch: 1, Away: away}); err != nil {
+			t.Fatal(err)
+		}
+		list, err := c.Nodes(t.Context(), scope, trainyard.LocalCompute)
+		if err != nil || len(list) != 1 {
+			t.Fatalf("nodes %v, %v", list, err)
+		}
+		return list[0].Why()
+	}
+	joined := report()
+	since := time.Date(2026, 1, 2, 12, 3, 4, 0, time.UTC)
+	away := trainyard.EngineAway{Why: "the Kubernetes API has not answered since 12:03:04 UTC: connection refused", Since: since}
+	for range 2 { // as often as the agent gives a sign of life
+		if got := report(away); got != (trainyard.Reason{Code: codeUnseen, Message: away.Why, Since: since}) {
+			t.Errorf("the node says %+v", got)
+		}
+	}
+	if got := report(); got != joined {
+		t.Errorf("after it answered the node says %+v", got)
+	}
+	if err := c.HostedFailed(t.Context(), id, "the cluster cannot be reached"); err != nil { // by a server that begins meanwhile
+		t.Fatal(err)
+	}
+	list, err := c.Nodes(t.Context(), scope, trainyard.LocalCompute)
+	if err != nil || list[0].Why().Message != "the cluster cannot be reached" {
+		t.Errorf("the node that has no agent says %+v, %v", list[0].Why(), err)
+	}
+	events, err := c.Store.Events(t.Context(), trainyard.EventQuery{Scope: scope, Kind: "node", Subject: string(id)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var said []string
+	for _, e := range events {
+		if strings.HasPrefix(e.What, "engine") {
+			said = append(said, e.What+": "+e.Message)
+		}
+	}
+	if want := "engine away: " + away.Why + "|engine back: all its engines answer again"; strings.Join(said, "|") != want {
+		t.Errorf("events %q", said)
+	}
+}

@@ -1,0 +1,40 @@
+package trainyard
+
+import (
+	"testing"
+	"time"
+)
+
+// Whatever is being deleted says what it waits for, and what keeps that from being over.
+func TestAComputeThatIsBeingDeletedSaysWhatItWaitsFor(t *testing.T) {
+	since := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	away := Reason{Code: "EngineAway", Message: "the Kubernetes API has not answered since 03:00:00 UTC"}
+	leaving := &Node{ID: "n", State: NodeLeaving, Reason: Reason{Message: "k8s is being deleted", Since: since}}
+	at := &Node{ID: "n", State: NodeRunning}
+	engine := func(errors ...string) *Compute {
+		return &Compute{Name: "k8s", Deleting: true, Engine: "kube", Errors: errors}
+	}
+	for name, c := range map[string]struct {
+		comp  *Compute
+		nodes []NodeStatus
+		want  string
+	}{
+		"a job":                        {engine(), []NodeStatus{{Node: at, Jobs: []string{"a", "a"}}}, "job a is to end first"},
+		"jobs":                         {engine(), []NodeStatus{{Node: at, Jobs: []string{"b", "a"}}, {Node: at, Jobs: []string{"d", "c"}}}, "4 jobs are to end first: a, b, c, …"},
+		"a job of an engine away":      {engine(), []NodeStatus{{Node: at, Jobs: []string{"a"}, Away: away}}, "job a is to end first; " + away.Message},
+		"a node":                       {engine(), []NodeStatus{{Node: leaving}}, "its node is being let go of"},
+		"a machine that is cut off":    {&Compute{Deleting: true, Errors: []string{"no route to host"}}, []NodeStatus{{Node: leaving, Remark: "no route to host"}}, "its node is being let go of; no route to host"},
+		"nodes of a cluster":           {&Compute{Deleting: true, Spec: ComputeSpec{ComputeType: ComputeCluster}}, []NodeStatus{{Node: leaving}, {Node: leaving}}, "its 2 nodes are being let go of"},
+		"an engine without an agent":   {engine("the cluster cannot be reached"), []NodeStatus{{Node: at}}, "its node is being let go of; the cluster cannot be reached"},
+		"nothing but its own turn yet": {engine(), nil, "it is being taken away"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := c.comp.Why(c.nodes); got.Message != c.want || got.Code != "Deleting" {
+				t.Errorf("it says %+v, want %q", got, c.want)
+			}
+		})
+	}
+	if got := engine().Why([]NodeStatus{{Node: leaving}}); !got.Since.Equal(since) {
+		t.Errorf("since %s, want %s", got.Since, since)
+	}
+}
