@@ -98,7 +98,7 @@ func New(cfg Config) *Control {
 		Config: cfg, sched: loop.NewWake(), scale: loop.NewWake(),
 		seen: map[trainyard.NodeID]time.Time{}, tasks: map[trainyard.TaskID]*trainyard.Task{}, polled: map[trainyard.JobKey]bool{}, remarks: map[trainyard.NodeID]string{}, away: map[string]string{},
 		silent: map[trainyard.NodeID]trainyard.Reason{}, looked: make(chan struct{}),
-		nodes:  newTopics[trainyard.NodeID](cfg.Now().UnixNano()), fleets: newTopics[string](cfg.Now().UnixNano()),
+		nodes: newTopics[trainyard.NodeID](cfg.Now().UnixNano()), fleets: newTopics[string](cfg.Now().UnixNano()),
 		served: newServed(), routes: newTopics[string](cfg.Now().UnixNano()), gathered: newGathered(),
 	}
 	c.reconcile = loop.NewKeyed(4, loop.Backoff{}, c.reconcileDeployment)

@@ -128,9 +128,6 @@ func (c *client) request(ctx context.Context, method, path string, query url.Val
 func (c *client) do(req *http.Request) (io.ReadCloser, error) {
 	res, err := c.http.Do(req)
 	if err != nil {
-		if whole, ok := errors.AsType[*url.Error](err); ok {
-			err = whole.Err // the rest is the request's address, with all that it asks for
-		}
 		return nil, &unreachable{host: c.base.Host, err: err}
 	}
 	if res.StatusCode < 300 {
