@@ -128,10 +128,10 @@ func (b *builder) explain(err error) error {
 	case installer.Full(e.output):
 		return b.stager.noRoom(b.stager.env.dir, 0)
 	case errors.Is(e, errNetwork):
-		return fault(trainyard.ClassEnvironment, "environment %q is not on this node and could not be built: %s could not be reached (%s); "+
-			"check the node's network, proxy and pip settings. Environments built here before still work; %s", b.name, installer.Index(e.output), cause(e), more)
+		return fault(trainyard.ClassEnvironment, "%s is not on this node and could not be built: %s could not be reached (%s); "+
+			"check the node's network, proxy and pip settings. Environments built here before still work; %s", b.words, installer.Index(e.output), cause(e), more)
 	}
-	return fault(trainyard.ClassEnvironment, "environment %q could not be built: %s; %s", b.name, cause(e), more)
+	return fault(trainyard.ClassEnvironment, "%s could not be built: %s; %s", b.words, cause(e), more)
 }
 
 // cause is what a tool gives as its reason, on one line. One that was stopped, or killed, gives none.
