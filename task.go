@@ -164,12 +164,20 @@ type TaskOutput struct {
 
 // EnvironmentPlan is an environment resolved by the server. Hash is of everything that changes what is built.
 type EnvironmentPlan struct {
-	Name       string `json:"name"` // for people: "sklearn-1.5", "CliV2AnonymousEnvironment:1f2e…"
+	Name       string `json:"name"` // for people, after the word environment: "sklearn-1.5", "of this job"
 	Hash       string `json:"hash"`
 	Image      string `json:"image,omitempty"`
 	CondaFile  string `json:"condaFile,omitempty"` // YAML text
 	Context    string `json:"context,omitempty"`   // blob prefix of a build context
 	Dockerfile string `json:"dockerfile,omitempty"`
+}
+
+// Words are how a sentence names the environment: `environment "sklearn:1"`, or "the environment of this job" for one that is written in it.
+func (e *EnvironmentPlan) Words() string {
+	if strings.HasPrefix(e.Name, "of this ") {
+		return "the environment " + e.Name
+	}
+	return fmt.Sprintf("environment %q", e.Name)
 }
 
 // Resources is an amount of a node. A zero field means "none" in a capacity and "not limited" in a limit.

@@ -33,8 +33,12 @@ func TestAMissingImageIsSaidWhileTheJobWaits(t *testing.T) {
 	submit("unreachable", "127.0.0.1:9/none:1")
 	l.wait("it is said that the registry cannot be reached", func() bool {
 		s := l.story("unreachable")
-		return s.Status == string(trainyard.JobQueued) && strings.Contains(strings.Join(s.Warnings, "\n"), `image "127.0.0.1:9/none:1" is not on this node and could not be pulled`)
+		return s.Status == string(trainyard.JobQueued) && strings.Contains(s.Reason.Message, "job long is there; and the image cannot be had at the moment: node cpu-cluster-") &&
+			strings.Contains(s.Reason.Message, `image "127.0.0.1:9/none:1" is not on this node and could not be pulled`)
 	})
+	if s := l.story("unreachable"); len(s.Warnings) > 0 || strings.Contains(s.Reason.Message, "another node") {
+		t.Errorf("of the only node of its cluster: %q, %q", s.Reason.Message, s.Warnings)
+	}
 
 	submit("there", os.Getenv("TRAINYARD_TEST_DOCKER_IMAGE"))
 	l.cli("job", "cancel", "-n", "long")

@@ -106,8 +106,8 @@ type Agent struct {
 	leases  leases
 	reports *reporter
 	sights  *watcher
-	buffers sync.Pool       // of *[chunk]byte, for logs on their way
-	images  map[string]bool // that the newest Wanted asks for. Of apply alone
+	buffers sync.Pool // of *[chunk]byte, for logs on their way
+	images  looking
 	dials   map[string]bool // connections that the newest Wanted asks for. Of apply alone
 	dialing chan struct{}   // has a value for each connection that is being made
 

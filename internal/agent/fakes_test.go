@@ -22,6 +22,7 @@ type server struct {
 	wake    chan struct{}
 	wanted  []trainyard.Task
 	dials   []trainyard.Dial
+	images  []string // that are asked for
 	leaving bool
 	away    bool // nobody answers
 	lease   trainyard.NodeLease
@@ -111,7 +112,7 @@ func (s *server) Wanted(ctx context.Context, node trainyard.NodeID, epoch, after
 		if err == nil && epoch != s.epoch {
 			err = trainyard.Conflict("epoch %d is old", epoch)
 		}
-		w := trainyard.Wanted{Epoch: s.epoch, Rev: s.rev, Tasks: slices.Clone(s.wanted), Leaving: s.leaving, Dials: slices.Clone(s.dials)}
+		w := trainyard.Wanted{Epoch: s.epoch, Rev: s.rev, Tasks: slices.Clone(s.wanted), Leaving: s.leaving, Dials: slices.Clone(s.dials), Images: slices.Clone(s.images)}
 		s.mu.Unlock()
 		if err != nil || w.Rev > after || timeout {
 			return w, err

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/trainyard/trainyard"
@@ -11,18 +12,45 @@ import (
 // imagePatience is how long a registry may take to say whether it has an image.
 const imagePatience = 5 * time.Second
 
-// lookForImages has the driver say whether images can be had that the server asks for, each once for as long as it asks.
+// looking are the images that are being looked for.
+type looking struct {
+	mu sync.Mutex
+	m  map[string]bool
+}
+
+// begin returns false if the image is being looked for already.
+func (l *looking) begin(image string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.m[image] {
+		return false
+	}
+	if l.m == nil {
+		l.m = map[string]bool{}
+	}
+	l.m[image] = true
+	return true
+}
+
+func (l *looking) end(image string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.m, image)
+}
+
+// lookForImages has the driver say whether images can be had that the server asks for. One that it asks for still, or again, when it has
+// been answered is looked for again.
 func (a *Agent) lookForImages(ctx context.Context, images []string) {
 	checker, ok := a.cfg.Driver.(target.ImageChecker)
 	if !ok {
 		return
 	}
-	before := a.images
-	a.images = make(map[string]bool, len(images))
 	for _, image := range images {
-		a.images[image] = true
-		if !before[image] {
-			a.running.Go(func() { a.lookForImage(ctx, checker, image) })
+		if a.images.begin(image) {
+			a.running.Go(func() {
+				defer a.images.end(image)
+				a.lookForImage(ctx, checker, image)
+			})
 		}
 	}
 }

@@ -39,8 +39,8 @@ type Jobs interface {
 	CancelJob(ctx context.Context, who trainyard.User, scope trainyard.Scope, name string) error
 	DeleteJob(ctx context.Context, who trainyard.User, scope trainyard.Scope, name string) error
 	JobEvents(ctx context.Context, scope trainyard.Scope, name string, after int64) ([]trainyard.Event, error)
-	// JobReason says why a queued job waits, and at which place of its queue it is, counted from 1; 0 is not known.
-	JobReason(ctx context.Context, scope trainyard.Scope, name string) (reason trainyard.Reason, position int, err error)
+	// JobPosition is at which place of its compute's queue a job is, counted from 1; 0 is not known.
+	JobPosition(ctx context.Context, scope trainyard.Scope, name string) (int, error)
 }
 
 // Computes are computes and their nodes.

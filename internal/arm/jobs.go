@@ -269,17 +269,10 @@ func (d *door) jobBody(c *call, j *trainyard.Job) (envelope, error) {
 
 func (d *door) addStatus(c *call, j *trainyard.Job, props *members) error {
 	s := &j.Status
-	reason := s.Reason
 	if s.State == trainyard.JobQueued {
-		why, position, err := d.Jobs.JobReason(c.Context(), j.Scope, j.Name)
+		position, err := d.Jobs.JobPosition(c.Context(), j.Scope, j.Name)
 		if err != nil && !trainyard.IsNotFound(err) {
 			return err
-		}
-		if why.Message != "" {
-			if why.Since.IsZero() {
-				why.Since = reason.Since
-			}
-			reason = why
 		}
 		if position > 0 {
 			props.add("queuePosition", position)
@@ -290,7 +283,7 @@ func (d *door) addStatus(c *call, j *trainyard.Job, props *members) error {
 		state = trainyard.JobNotStarted
 	}
 	props.add("status", state)
-	props.add("reason", reason)
+	props.add("reason", s.Reason)
 	props.add("timeline", listOf(s.Timeline))
 	props.add("attempts", listOf(s.Attempts))
 	props.add("warnings", listOf(s.Warnings))

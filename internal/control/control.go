@@ -76,7 +76,8 @@ type Control struct {
 	nodes   *topics[trainyard.NodeID]
 	fleets  *topics[string]
 	images  images
-	dials   dials // connections to replicas that agents are asked for
+	looks   *loop.Keyed[imageOf] // images to be asked for
+	dials   dials                // connections to replicas that agents are asked for
 
 	served    *served
 	reconcile *loop.Keyed[string] // deployments to be looked at
@@ -99,10 +100,11 @@ func New(cfg Config) *Control {
 		seen: map[trainyard.NodeID]time.Time{}, tasks: map[trainyard.TaskID]*trainyard.Task{}, polled: map[trainyard.JobKey]bool{}, remarks: map[trainyard.NodeID]string{}, away: map[string]string{},
 		silent: map[trainyard.NodeID]trainyard.Reason{}, looked: make(chan struct{}),
 		nodes: newTopics[trainyard.NodeID](cfg.Now().UnixNano()), fleets: newTopics[string](cfg.Now().UnixNano()),
-		served: newServed(), routes: newTopics[string](cfg.Now().UnixNano()), gathered: newGathered(),
+		served: newServed(), routes: newTopics[string](cfg.Now().UnixNano()), gathered: newGathered(), images: newImages(),
 	}
 	c.reconcile = loop.NewKeyed(4, loop.Backoff{}, c.reconcileDeployment)
 	c.advances = loop.NewKeyed(4, loop.Backoff{}, c.advancePipeline)
+	c.looks = loop.NewKeyed(2, loop.Backoff{}, c.askForImage)
 	c.settles = loop.NewKeyed(2, loop.Backoff{}, c.nextFile)
 	for _, n := range cfg.Store.AllNodes() {
 		c.seen[n.ID] = cfg.Now() // a server that was away gives every node its full time again
@@ -129,6 +131,7 @@ func (c *Control) Run(g *loop.Group) {
 	g.Go("watch nodes", c.watchNodes)
 	g.Go("serve", c.serve)
 	g.Go("pipelines", c.runPipelines)
+	g.Go("images", c.looks.Run)
 	g.Go("collected rows", c.settles.Run)
 	g.Go("collected rows of earlier servers", c.deliverLeft)
 	c.sched.Set()

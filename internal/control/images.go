@@ -12,129 +12,274 @@ import (
 	"github.com/trainyard/trainyard/internal/store"
 )
 
-// imageAfter is how long a job with an image may wait before the nodes of its compute are asked whether it can be had at all. A job that
-// is placed at once hears it from the node that prepares it.
-const imageAfter = 300 * time.Millisecond
+const (
+	// imageAfter is how long a job with an image may wait before the nodes of its compute are asked whether it can be had at all. A job that
+	// is placed at once hears it from the node that prepares it.
+	imageAfter = 300 * time.Millisecond
+	// imageAgain is how long after a question it is asked again, while no node has said that it can get the image.
+	imageAgain = 30 * time.Second
+)
 
-// images are the questions that are open. They do not outlive the server: a job of before hears of its image when it is its turn.
-type images struct {
-	mu  sync.Mutex
-	ask []*imageAsk
+// imageOf is an image that jobs of one compute wait with.
+type imageOf struct {
+	compute trainyard.ComputeKey
+	image   string
 }
 
-// imageAsk is one question, to every node of a job's compute that has an engine.
+// images are the questions whether images can be had, and what is known of those that cannot. They do not outlive the server: a job of
+// before hears of its image when it is its turn.
+type images struct {
+	mu   sync.Mutex
+	asks map[imageOf]*imageAsk
+	jobs map[trainyard.JobKey]imageOf // of asks
+}
+
+// imageAsk is one question, to every node of a compute that has an engine. It is kept until a node says that it can get the image, or no
+// job waits for the answer.
 type imageAsk struct {
-	job     trainyard.JobKey
-	image   string
-	open    map[trainyard.NodeID]bool // have not answered
-	there   bool                      // one has it, or can pull it, or does not know
-	doubt   bool                      // one is not certain that it cannot be had
-	because string
+	jobs  map[trainyard.JobKey]bool   // that waited when they were last looked at
+	open  map[trainyard.NodeID]bool   // have not answered
+	at    time.Time                   // when it was last put to nodes
+	asked int                         // so many of them
+	said  map[trainyard.NodeID]string // why it cannot be had there, by those that have answered
+	doubt trainyard.NodeID            // one of them that is not certain; "": all are
+	lack  string                      // what is said of it to those who ask why the jobs wait; "": it is not known to be out of reach
+}
+
+func newImages() images {
+	return images{asks: map[imageOf]*imageAsk{}, jobs: map[trainyard.JobKey]imageOf{}}
+}
+
+// want takes note that a job waits with an image.
+func (q *images) want(key trainyard.JobKey, of imageOf) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	a := q.asks[of]
+	if a == nil {
+		a = &imageAsk{jobs: map[trainyard.JobKey]bool{}}
+		q.asks[of] = a
+	}
+	a.jobs[key], q.jobs[key] = true, of
+}
+
+// wanting are the jobs that waited for an image when they were last looked at.
+func (q *images) wanting(of imageOf) []trainyard.JobKey {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if a := q.asks[of]; a != nil {
+		return slices.Collect(maps.Keys(a.jobs))
+	}
+	return nil
+}
+
+// forget takes jobs off a question that wait no more. One for which nobody waits is no question.
+func (q *images) forget(of imageOf, jobs []trainyard.JobKey) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	a := q.asks[of]
+	if a == nil {
+		return
+	}
+	for _, key := range jobs {
+		delete(a.jobs, key)
+		delete(q.jobs, key)
+	}
+	if len(a.jobs) == 0 {
+		delete(q.asks, of)
+	}
+}
+
+// ask puts a question to these nodes, unless it was put less than imageAgain ago: more jobs with the image do not have the registry asked
+// more often. It returns whether it was put, and when to come again, 0 if there is no such question. With no nodes nobody is there who
+// could know, and nothing is said of the image.
+func (q *images) ask(of imageOf, nodes []trainyard.NodeID, now time.Time) (put bool, again time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	a := q.asks[of]
+	if a == nil {
+		return false, 0
+	}
+	if len(nodes) == 0 {
+		a.at, a.open, a.lack = time.Time{}, nil, ""
+		return false, imageAgain
+	}
+	if left := imageAgain - now.Sub(a.at); left > 0 {
+		return false, left
+	}
+	a.at, a.asked, a.doubt = now, len(nodes), ""
+	a.open, a.said = make(map[trainyard.NodeID]bool, len(nodes)), make(map[trainyard.NodeID]string, len(nodes))
+	for _, id := range nodes {
+		a.open[id] = true
+	}
+	return true, imageAgain
 }
 
 // of are the images that a node is asked for.
 func (q *images) of(id trainyard.NodeID) (out []string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for _, a := range q.ask {
-		if a.open[id] && !slices.Contains(out, a.image) {
-			out = append(out, a.image)
+	for of, a := range q.asks {
+		if a.open[id] && !slices.Contains(out, of.image) {
+			out = append(out, of.image)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// verdict is what all nodes that were asked for an image come to: it cannot be had.
+type verdict struct {
+	of    imageOf
+	asked int
+	node  trainyard.NodeID // one of them, and why it cannot get it; one with doubts if there is one
+	why   string
+	doubt bool // it may be had later
+	jobs  []trainyard.JobKey
+}
+
+// answer takes note of what a node says. A question is settled by a node that can get the image, or does not know; when the last one
+// cannot, there is a verdict.
+func (q *images) answer(id trainyard.NodeID, w trainyard.ImageWord) (out []verdict) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for of, a := range q.asks {
+		if of.image != w.Image || !a.open[id] {
+			continue
+		}
+		if !w.Missing {
+			for key := range a.jobs {
+				delete(q.jobs, key)
+			}
+			delete(q.asks, of)
+			continue
+		}
+		delete(a.open, id)
+		if a.said[id] = w.Why; !w.Certain {
+			a.doubt = id
+		}
+		if len(a.open) == 0 {
+			v := verdict{of: of, asked: a.asked, node: id, doubt: a.doubt != "", jobs: slices.Sorted(maps.Keys(a.jobs))}
+			if v.doubt {
+				v.node = a.doubt
+			}
+			v.why = a.said[v.node]
+			out = append(out, v)
 		}
 	}
 	return out
 }
 
-// answer takes note of what a node says, and returns the questions that are answered by it.
-func (q *images) answer(id trainyard.NodeID, w trainyard.ImageWord) (done []*imageAsk) {
+// note takes note of what is said of an image from now on.
+func (q *images) note(of imageOf, lack string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.ask = slices.DeleteFunc(q.ask, func(a *imageAsk) bool {
-		if a.image != w.Image || !a.open[id] {
-			return false
-		}
-		delete(a.open, id)
-		a.there, a.doubt = a.there || !w.Missing, a.doubt || !w.Certain
-		if w.Missing {
-			a.because = w.Why
-		}
-		if len(a.open) == 0 {
-			done = append(done, a)
-		}
-		return len(a.open) == 0
-	})
-	return done
+	if a := q.asks[of]; a != nil {
+		a.lack = lack
+	}
+}
+
+// lacks is why a job that waits may not get its image when it is its turn; "" if that is not known.
+func (q *images) lacks(key trainyard.JobKey) string {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if a := q.asks[q.jobs[key]]; a != nil {
+		return a.lack
+	}
+	return ""
 }
 
 // lookForImage sees to it that a job which waits is told if its image cannot be had.
 func (c *Control) lookForImage(j *trainyard.Job) {
 	if e := j.Plan.Environment; e != nil && e.Image != "" && e.Context == "" {
-		key, comp, image := j.Key(), trainyard.MakeComputeKey(j.Scope, j.Plan.Compute), e.Image
-		time.AfterFunc(imageAfter, func() { c.askImage(key, comp, image) })
+		of := imageOf{trainyard.MakeComputeKey(j.Scope, j.Plan.Compute), e.Image}
+		c.images.want(j.Key(), of)
+		c.looks.AddAfter(of, imageAfter)
 	}
 }
 
-func (c *Control) askImage(key trainyard.JobKey, comp trainyard.ComputeKey, image string) {
-	if !c.waits(key) {
-		return
-	}
-	nodes, err := c.Store.Nodes(context.Background(), comp)
+// askForImage asks the nodes of a compute for an image, and again after a while, for as long as a job waits that does not know.
+func (c *Control) askForImage(ctx context.Context, of imageOf) (again time.Duration, err error) {
+	nodes, err := c.Store.Nodes(ctx, of.compute)
 	if err != nil {
-		return
+		return 0, err
 	}
-	a := &imageAsk{job: key, image: image, open: map[trainyard.NodeID]bool{}}
+	var to []trainyard.NodeID
 	for _, n := range nodes {
 		if n.State.Usable() && len(n.Engines) > 0 {
-			a.open[n.ID] = true
+			to = append(to, n.ID)
 		}
 	}
-	if len(a.open) == 0 {
-		return // nobody is there who could know
+	gone := slices.DeleteFunc(c.images.wanting(of), c.waits)
+	c.images.forget(of, gone)
+	put, again := c.images.ask(of, to, c.Now())
+	if put {
+		for _, id := range to {
+			c.nodes.bump(id)
+		}
 	}
-	to := slices.Collect(maps.Keys(a.open))
-	c.images.mu.Lock()
-	c.images.ask = append(slices.DeleteFunc(c.images.ask, func(b *imageAsk) bool { return !c.waits(b.job) }), a)
-	c.images.mu.Unlock()
-	for _, id := range to {
-		c.nodes.bump(id)
-	}
+	return again, nil
 }
 
 // waits says whether a job is in the queue.
 func (c *Control) waits(key trainyard.JobKey) bool {
-	j, err := c.Store.Job(context.Background(), key)
-	return err == nil && j.Status.State == trainyard.JobQueued
+	_, position := c.Store.Reason(key)
+	return position > 0
 }
 
 // noteImage takes note of what a node says of an image. When all nodes that were asked say that it cannot be had, the jobs that wait for it
-// are told; they fail if that is certain, or if there will be no other node: a cluster's next one may reach what these do not.
+// say so. They fail at once if that is certain, since the registry knows no such image or refuses it, and also where it is not, on a compute
+// whose nodes are never others than these: this machine, an attached one. A cluster's jobs wait on: its next node may reach what these do
+// not, and they are not failed for a registry that is out of reach for an hour while they have no room anyway.
 func (c *Control) noteImage(ctx context.Context, id trainyard.NodeID, w trainyard.ImageWord) error {
-	for _, a := range c.images.answer(id, w) {
-		if a.there {
+	for _, v := range c.images.answer(id, w) {
+		comp, err := c.Store.Compute(ctx, v.of.compute)
+		if trainyard.IsNotFound(err) {
 			continue
 		}
-		err := c.Store.Update(ctx, func(tx *store.Tx) error {
-			j, err := tx.Job(a.job)
-			if err != nil || j.Status.State != trainyard.JobQueued {
-				return nil
-			}
-			comp, err := tx.Compute(trainyard.MakeComputeKey(j.Scope, j.Plan.Compute))
-			if err != nil {
-				return nil
-			}
-			if a.doubt && comp.Elastic() {
-				j.Status.Warnings = trainyard.Warn(j.Status.Warnings, fmt.Sprintf("while it waits: %s; it waits all the same, for another node of %s may have it", a.because, comp.Name))
-				return tx.PutJob(j)
-			}
-			j.Status.Failure = &trainyard.Failure{Class: trainyard.ClassEnvironment, Message: a.because}
-			if err := j.MoveTo(trainyard.JobFailed, trainyard.Reason{Code: string(trainyard.ClassEnvironment), Message: a.because}, c.Now()); err != nil {
-				return err
-			}
-			tx.Event(c.event(j.Scope, "job", j.Name, eventName(j.Status.State), "", a.because))
-			return tx.PutJob(j)
-		})
 		if err != nil {
 			return err
 		}
+		if v.doubt && comp.Elastic() {
+			c.images.note(v.of, v.words(comp))
+			continue
+		}
+		if err := c.failForImage(ctx, v); err != nil {
+			return err
+		}
+		c.images.forget(v.of, v.jobs)
 	}
 	return nil
+}
+
+// words are what is said of an image that cannot be had now by jobs of a cluster, which wait all the same.
+func (v *verdict) words(comp *trainyard.Compute) string {
+	text := fmt.Sprintf("the image cannot be had at the moment: node %s says: %s", v.node, v.why)
+	if v.asked > 1 {
+		text = fmt.Sprintf("none of its %d nodes can get the image at the moment: node %s says: %s", v.asked, v.node, v.why)
+	}
+	if maxNodes(comp) > v.asked {
+		text += "; another node of " + comp.Name + " may have it"
+	}
+	return text
+}
+
+// failForImage ends the jobs that wait for an image which cannot be had.
+func (c *Control) failForImage(ctx context.Context, v verdict) error {
+	return c.Store.Update(ctx, func(tx *store.Tx) error {
+		for _, key := range v.jobs {
+			j, err := tx.Job(key)
+			if err != nil || j.Status.State != trainyard.JobQueued {
+				continue
+			}
+			j.Status.Failure = &trainyard.Failure{Class: trainyard.ClassEnvironment, Message: v.why}
+			if err := j.MoveTo(trainyard.JobFailed, trainyard.Reason{Code: string(trainyard.ClassEnvironment), Message: v.why}, c.Now()); err != nil {
+				return err
+			}
+			tx.Event(c.event(j.Scope, "job", j.Name, eventName(j.Status.State), "", v.why))
+			if err := tx.PutJob(j); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }

@@ -187,7 +187,7 @@ func (c *Control) present(ctx context.Context, j *trainyard.Job) *trainyard.Job 
 		j.Status.Reason = trainyard.Reason{Code: codeSilent, Message: strings.TrimPrefix(last.Message+"; ", "; ") + why, Since: last.Since}
 	}
 	if j.Status.State == trainyard.JobQueued {
-		if why, _ := c.Store.Reason(j.Key()); why.Message != "" {
+		if why := c.whyQueued(j.Key()); why.Message != "" {
 			if before := j.Status.Reason; before.Code == "Preempted" || before.Code == "Retrying" { // that is the larger half of the story
 				why.Message = before.Message + "; " + why.Message
 			}
@@ -212,10 +212,19 @@ func (c *Control) Jobs(ctx context.Context, q trainyard.JobQuery) (trainyard.Pag
 	return page, err
 }
 
-// JobReason says why a job waits and how many jobs of its compute come before it, counting itself.
-func (c *Control) JobReason(ctx context.Context, scope trainyard.Scope, name string) (trainyard.Reason, int, error) {
-	why, at := c.Store.Reason(trainyard.MakeJobKey(scope, name))
-	return why, at, nil
+// whyQueued is why a job waits, by the last plan, and what stands in its way beside room. It has no message while no plan has seen the job.
+func (c *Control) whyQueued(key trainyard.JobKey) trainyard.Reason {
+	why, _ := c.Store.Reason(key)
+	if lack := c.images.lacks(key); lack != "" && why.Message != "" {
+		why.Message += "; and " + lack
+	}
+	return why
+}
+
+// JobPosition is how many jobs of its compute's queue come before a job, counting itself; 0 if it does not wait.
+func (c *Control) JobPosition(_ context.Context, scope trainyard.Scope, name string) (int, error) {
+	_, at := c.Store.Reason(trainyard.MakeJobKey(scope, name))
+	return at, nil
 }
 
 // JobLives refuses the token of a job that is over or gone.

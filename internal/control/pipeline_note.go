@@ -131,7 +131,7 @@ func (c *Control) presentSteps(j *trainyard.Job) {
 	j.Status.Steps = slices.Clone(j.Status.Steps)
 	for i := range j.Status.Steps {
 		if s := &j.Status.Steps[i]; s.State == trainyard.JobQueued {
-			if why, _ := c.Store.Reason(trainyard.MakeJobKey(j.Scope, names[i])); why.Message != "" {
+			if why := c.whyQueued(trainyard.MakeJobKey(j.Scope, names[i])); why.Message != "" {
 				s.Why = why.Message
 			}
 		}

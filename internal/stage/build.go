@@ -27,6 +27,7 @@ type builder struct {
 	stager  *Stager
 	w       *work
 	name    string
+	words   string // name in a sentence
 	recipe  recipe
 	text    string       // of the conda file
 	conda   string       // the tool, if conda does it
@@ -182,8 +183,8 @@ func (b *builder) withPip(ctx context.Context) error {
 	}
 	err = b.run(ctx, b.python.Base, "-m", "venv", b.root())
 	if e, ok := errors.AsType[*toolError](err); ok {
-		return fault(trainyard.ClassEnvironment, "environment %q could not be built: this node has no uv, and its Python %s has not all that would do instead (%s); "+
-			"install uv, or pip and venv (Debian: python3-pip, python3-venv), on the node; the whole build log is %s", b.name, b.python.Version, cause(e), environmentLog)
+		return fault(trainyard.ClassEnvironment, "%s could not be built: this node has no uv, and its Python %s has not all that would do instead (%s); "+
+			"install uv, or pip and venv (Debian: python3-pip, python3-venv), on the node; the whole build log is %s", b.words, b.python.Version, cause(e), environmentLog)
 	}
 	if err != nil {
 		return err
@@ -240,7 +241,7 @@ func (b *builder) withConda(ctx context.Context) (*interpreter, error) {
 		return nil, err
 	}
 	if p == nil {
-		return nil, fault(trainyard.ClassEnvironment, "environment %q has no Python that runs; add python to its conda file", b.name)
+		return nil, fault(trainyard.ClassEnvironment, "%s has no Python that runs; add python to its conda file", b.words)
 	}
 	p = &interpreter{Exe: p.Exe, Base: b.rootPython(), Version: p.Version}
 	return p, nil

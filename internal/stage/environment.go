@@ -27,7 +27,7 @@ func (s *Stager) stageEnvironment(ctx context.Context, t trainyard.Task, w *work
 		return s.stageContext(ctx, plan, w)
 	}
 	if plan != nil && !t.Contained && plan.Context != "" {
-		return fault(trainyard.ClassEnvironment, "environment %q is a Docker build context, and this node has no container engine that answers; install Docker on it, or start it", plan.Name)
+		return fault(trainyard.ClassEnvironment, "%s is a Docker build context, and this node has no container engine that answers; install Docker on it, or start it", plan.Words())
 	}
 	if !isBuilt(t) {
 		return nil
@@ -56,7 +56,7 @@ func (s *Stager) stageContext(ctx context.Context, plan *trainyard.EnvironmentPl
 			w.say("downloading the build context of %s", plan.Name)
 			objects, _, err := s.blobObjects(ctx, plan.Context)
 			if err == nil && len(objects) == 0 {
-				err = fault(trainyard.ClassEnvironment, "environment %q: its build context is not in the server's store; create the environment again", plan.Name)
+				err = fault(trainyard.ClassEnvironment, "%s: its build context is not in the server's store; create the environment again", plan.Words())
 			}
 			if err != nil {
 				return record{}, err
@@ -90,10 +90,10 @@ func sitePackages(root, minor string) string {
 
 // environment finds or builds what a plan asks for.
 func (s *Stager) environment(ctx context.Context, plan *trainyard.EnvironmentPlan, w *work) (got, map[string]string, error) {
-	b := &builder{stager: s, w: w, name: plan.Name, text: plan.CondaFile}
+	b := &builder{stager: s, w: w, name: plan.Name, words: plan.Words(), text: plan.CondaFile}
 	key, err := b.decide(ctx)
 	if err != nil {
-		return got{}, nil, environmentFault(plan.Name, err)
+		return got{}, nil, environmentFault(plan, err)
 	}
 	b.tail = &tail{path: s.env.path(key, ".log"), to: w.p}
 	waited := false
@@ -157,9 +157,9 @@ func condaTool() string {
 }
 
 // environmentFault names the environment in an error that ends a task.
-func environmentFault(name string, err error) error {
+func environmentFault(plan *trainyard.EnvironmentPlan, err error) error {
 	if c := trainyard.ClassOf(err); c != "" && !errors.Is(err, context.Canceled) {
-		return fault(c, "environment %q: %v", name, err)
+		return fault(c, "%s: %v", plan.Words(), err)
 	}
 	return err
 }

@@ -179,15 +179,6 @@ func TestToolsGetNothingOfOurs(t *testing.T) {
 
 func TestSecretsDoNotShow(t *testing.T) {
 	for in, want := range map[string]string{
-		"see https://me:secret@index.test/simple/six": "see https://****@index.test/simple/six",
-		"https://token@index.test/":                   "https://****@index.test/",
-		"mail me@index.test":                          "mail me@index.test",
-	} {
-		if got := redact(in); got != want {
-			t.Errorf("redact(%q) = %q, want %q", in, got, want)
-		}
-	}
-	for in, want := range map[string]string{
 		"https://h.test/x?sig=secret":                "https://h.test/x?…",
 		"https://u:secret@h.test/x":                  "https://u:xxxxx@h.test/x",
 		"azureml://datastores/d/paths/a b/ü.csv":     "azureml://datastores/d/paths/a b/ü.csv",
@@ -197,9 +188,6 @@ func TestSecretsDoNotShow(t *testing.T) {
 		if got := shown(in); got != want {
 			t.Errorf("shown(%q) = %q, want %q", in, got, want)
 		}
-	}
-	if got := hostOf("https://****@index.test:8080/simple/six/"); got != "index.test:8080" {
-		t.Errorf("hostOf = %q", got)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/installer"
 )
 
 // environmentLog is where users find what a build printed.
@@ -50,7 +51,7 @@ func (t *tail) copy(all bool) {
 			return
 		}
 		t.off += int64(end)
-		t.to.Log(environmentLog, []byte(redact(string(data[:end]))))
+		t.to.Log(environmentLog, []byte(installer.Redact(string(data[:end]))))
 	}
 }
 

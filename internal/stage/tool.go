@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/installer"
 )
 
 // errNetwork marks a tool's failure that comes from an index it could not reach.
@@ -66,7 +67,7 @@ func (b *builder) run(ctx context.Context, argv ...string) error {
 		return nil
 	}
 	e := &toolError{argv: argv, err: err, output: lastLines(b.log.Name(), from)}
-	e.net = isNetwork(e.output) || errors.Is(err, errStalled)
+	e.net = installer.Unreachable(e.output) || errors.Is(err, errStalled)
 	return e
 }
 
@@ -113,24 +114,8 @@ func lastLines(path string, from int64) string {
 		from = max(from, size-most)
 	}
 	data, _ := io.ReadAll(io.NewSectionReader(f, from, most))
-	return redact(string(data))
+	return installer.Redact(string(data))
 }
-
-var networkWords = pattern(`(?i)error sending request|connection refused|connection reset|could not connect|name resolution|dns error|` +
-	`failed to lookup address|name or service not known|no route to host|network is unreachable|tunnel error|operation timed out|timed out|` +
-	`newconnectionerror|proxyerror|max retries exceeded|connection broken|connectionerror|certificate verify failed|invalid peer certificate|` +
-	`could not resolve host|CondaHTTPError|download error|503 service unavailable|502 bad gateway`)
-
-// isNetwork says whether a tool's last words are of a network that failed it.
-func isNetwork(output string) bool {
-	return networkWords().MatchString(output) && !strings.Contains(output, "No solution found")
-}
-
-var addresses = pattern(`https?://[^\s)>'"\]]+`)
-var credentials = pattern(`(://)[^/\s@]+@`)
-
-// redact takes user names and passwords out of addresses.
-func redact(text string) string { return credentials().ReplaceAllString(text, "${1}****@") }
 
 // explain turns a tool's failure into the end it makes of the task, in words.
 func (b *builder) explain(err error) error {
@@ -140,53 +125,20 @@ func (b *builder) explain(err error) error {
 	}
 	const more = "the whole build log is system_logs/environment.txt"
 	switch {
-	case strings.Contains(e.output, "No space left on device"), strings.Contains(e.output, "os error 28"), strings.Contains(e.output, "Errno 28"):
+	case installer.Full(e.output):
 		return b.stager.noRoom(b.stager.env.dir, 0)
 	case errors.Is(e, errNetwork):
-		where := "the package index"
-		if u := addresses().FindString(e.output); u != "" {
-			where += " " + hostOf(u)
-		}
-		return fault(trainyard.ClassEnvironment, "environment %q is not on this node and could not be built: %s could not be reached (%s); "+
-			"check the node's network, proxy and pip settings. Environments built here before still work; %s", b.name, where, cause(e), more)
+		return fault(trainyard.ClassEnvironment, "%s is not on this node and could not be built: %s could not be reached (%s); "+
+			"check the node's network, proxy and pip settings. Environments built here before still work; %s", b.words, installer.Index(e.output), cause(e), more)
 	}
-	return fault(trainyard.ClassEnvironment, "environment %q could not be built: %s; %s", b.name, cause(e), more)
+	return fault(trainyard.ClassEnvironment, "%s could not be built: %s; %s", b.words, cause(e), more)
 }
 
-// hostOf is the host of an address, port and all.
-func hostOf(address string) string {
-	_, rest, _ := strings.Cut(address, "://")
-	host, _, _ := strings.Cut(rest, "/")
-	return host[strings.LastIndex(host, "@")+1:]
-}
-
-// cause is what a tool gives as its reason, on one line.
+// cause is what a tool gives as its reason, on one line. One that was stopped, or killed, gives none.
 func cause(e *toolError) string {
-	var lines []string
-	for line := range strings.Lines(e.output) {
-		line = strings.TrimSpace(line)
-		low := strings.ToLower(line)
-		switch {
-		case strings.HasPrefix(low, "error:"), strings.HasPrefix(low, "cause:"), strings.HasPrefix(low, "×"), strings.HasPrefix(low, "╰"),
-			strings.HasPrefix(low, "hint:"), strings.HasPrefix(low, "critical"), strings.Contains(low, "no module named"):
-			line = strings.TrimLeft(line, "×╰─▶ ")
-			for _, word := range []string{"ERROR: ", "error: ", "cause: "} {
-				line = strings.TrimPrefix(line, word)
-			}
-			lines = append(lines, strings.TrimSuffix(line, "."))
-		}
-	}
-	if errors.Is(e.err, errStalled) {
-		lines = append(lines, e.err.Error())
-	}
-	if len(lines) == 0 {
-		all := strings.Split(strings.TrimSpace(e.output), "\n")
-		lines = append(all[max(0, len(all)-2):], e.err.Error())
-	}
-	text := strings.Join(lines, ": ")
-	const most = 1200
-	if r := []rune(text); len(r) > most {
-		text = string(r[:most]) + "…"
+	text := installer.Cause(e.output)
+	if end, ok := errors.AsType[*exec.ExitError](e.err); !ok || end.ExitCode() < 0 || text == "" {
+		text = strings.TrimPrefix(text+": "+e.err.Error(), ": ")
 	}
 	return text
 }

@@ -133,11 +133,11 @@ func (d *door) jobView(v *visit, j *trainyard.Job) (jobView, error) {
 		w.Why = "" // the state says it
 	}
 	if s.State == trainyard.JobQueued {
-		why, at, err := d.Jobs.JobReason(v.Context(), v.scope, j.Name)
+		at, err := d.Jobs.JobPosition(v.Context(), v.scope, j.Name)
 		if err != nil && !trainyard.IsNotFound(err) {
 			return w, err
 		}
-		w.Why, w.Code, w.Position = cmp.Or(why.Message, w.Why), cmp.Or(why.Code, w.Code), at
+		w.Position = at
 	}
 	if !w.Over && s.State != trainyard.JobCancelRequested && v.may(identity.Act, trainyard.KindJob, j.Name) == nil {
 		w.Cancel = v.link("/jobs/" + escapePath(j.Name) + "/cancel")

@@ -137,7 +137,7 @@ func TestPageOfAFailedJob(t *testing.T) {
 
 func TestPageOfAQueuedJobSaysWhy(t *testing.T) {
 	w := newWorld(t)
-	w.add("calm_river", trainyard.JobQueued)
+	w.add("calm_river", trainyard.JobQueued).Status.Reason = trainyard.Reason{Code: "AtMaximumNodes", Message: "cpu-cluster is at its maximum of 2 nodes"}
 	page := w.admin().page("/jobs/calm_river")
 	expect(t, page, "Queued", "cpu-cluster is at its maximum of 2 nodes", "AtMaximumNodes", "place 3 in its queue", "The log begins when the job runs.", "Cancel job", "Yes, cancel it")
 	forms := page.all(func(n *node) bool { return n.Data == "form" && n.attr("action") == "/jobs/calm_river/cancel" })

@@ -21,8 +21,8 @@ import (
 type Jobs interface {
 	Job(ctx context.Context, scope trainyard.Scope, name string) (*trainyard.Job, error)
 	Jobs(ctx context.Context, q trainyard.JobQuery) (trainyard.Page[*trainyard.Job], error)
-	// JobReason says why a queued job waits, and at which place of its queue it is, counted from 1; 0 is not known.
-	JobReason(ctx context.Context, scope trainyard.Scope, name string) (reason trainyard.Reason, position int, err error)
+	// JobPosition is at which place of its compute's queue a job is, counted from 1; 0 is not known.
+	JobPosition(ctx context.Context, scope trainyard.Scope, name string) (int, error)
 	JobEvents(ctx context.Context, scope trainyard.Scope, name string, after int64) ([]trainyard.Event, error)
 	// CancelJob asks a job to end. One that has ended already is no error.
 	CancelJob(ctx context.Context, who trainyard.User, scope trainyard.Scope, name string) error

@@ -141,9 +141,7 @@ func (w *world) Jobs(_ context.Context, q trainyard.JobQuery) (page trainyard.Pa
 	return page, nil
 }
 
-func (w *world) JobReason(_ context.Context, s trainyard.Scope, name string) (trainyard.Reason, int, error) {
-	return trainyard.Reason{Code: "AtMaximumNodes", Message: "cpu-cluster is at its maximum of 2 nodes"}, 3, nil
-}
+func (w *world) JobPosition(context.Context, trainyard.Scope, string) (int, error) { return 3, nil }
 
 func (w *world) JobEvents(_ context.Context, _ trainyard.Scope, name string, _ int64) ([]trainyard.Event, error) {
 	w.mu.Lock()

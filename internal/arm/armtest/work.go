@@ -30,7 +30,7 @@ func (c *Control) SubmitJob(_ context.Context, who trainyard.User, in *trainyard
 		}
 		j.Plan.Outputs[name] = p
 	}
-	if err := j.MoveTo(trainyard.JobQueued, trainyard.Reason{Code: "Submitted", Message: "submitted"}, c.Now()); err != nil {
+	if err := j.MoveTo(trainyard.JobQueued, trainyard.Reason{Code: "AtMaximumNodes", Message: "cpu-cluster is at its maximum of 2 nodes"}, c.Now()); err != nil {
 		return nil, false, err
 	}
 	c.jobs[j.Key()] = j
@@ -116,9 +116,7 @@ func (c *Control) JobEvents(_ context.Context, s trainyard.Scope, name string, a
 	return []trainyard.Event{{Seq: 1, Time: c.Now(), Scope: s, Kind: "job", Subject: name, What: "queued"}}, c.Err
 }
 
-func (c *Control) JobReason(_ context.Context, _ trainyard.Scope, name string) (trainyard.Reason, int, error) {
-	return trainyard.Reason{Code: "AtMaximumNodes", Message: "cpu-cluster is at its maximum of 2 nodes"}, 3, nil
-}
+func (c *Control) JobPosition(context.Context, trainyard.Scope, string) (int, error) { return 3, nil }
 
 func (c *Control) PutCompute(_ context.Context, who trainyard.User, in *trainyard.Compute) (*trainyard.Compute, bool, error) {
 	c.Lock()

@@ -20,6 +20,7 @@ import (
 	"github.com/moby/patternmatcher/ignorefile"
 
 	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/installer"
 )
 
 // repository is the name of the images that are built here; the tag is the environment's hash.
@@ -86,10 +87,13 @@ func (d *Driver) build(ctx context.Context, e trainyard.EnvironmentPlan, folder,
 	return fault(trainyard.ClassEnvironment, "its image could not be built: %v; the whole build log is %s%s", err, buildLog, buildAdvice(err))
 }
 
-// follow hands the output of a build on, and returns its error.
+// colours are what the engine marks with what a step prints as errors.
+var colours = strings.NewReplacer("\x1b[91m", "", "\x1b[0m", "")
+
+// follow hands the output of a build on, and returns its error, with what the step that failed gave as its reason.
 func follow(body io.Reader, name string, f *flight) error {
 	dec := json.NewDecoder(body)
-	step := ""
+	step, printed := "", &tail{} // of the step
 	for {
 		var m jsonstream.Message
 		err := dec.Decode(&m)
@@ -99,11 +103,19 @@ func follow(body io.Reader, name string, f *flight) error {
 		case err != nil:
 			return errors.Join(errEngineGone, err)
 		case m.Error != nil:
+			if cause := installer.Cause(string(printed.text)); cause != "" {
+				return fmt.Errorf("%s: %w: %s", step, m.Error, cause)
+			}
 			return fmt.Errorf("%s: %w", step, m.Error)
 		case m.Stream != "":
-			_, _ = io.WriteString(f, m.Stream)
-			if strings.HasPrefix(m.Stream, "Step ") {
-				step = strings.TrimSpace(m.Stream)
+			text := colours.Replace(m.Stream)
+			_, _ = io.WriteString(f, text)
+			if !strings.HasPrefix(text, " ---> ") && !strings.HasPrefix(text, "Removing intermediate container ") {
+				_, _ = io.WriteString(printed, text)
+			}
+			if strings.HasPrefix(text, "Step ") {
+				printed.text = nil
+				step = strings.TrimSpace(text)
 				f.say("building image of environment %s: %s", name, step)
 			}
 		case m.Status != "" && (m.Progress == nil || m.Progress.Total == 0):
@@ -117,7 +129,7 @@ func buildAdvice(err error) string {
 	text := err.Error()
 	switch {
 	case strings.Contains(text, "BuildKit"), strings.Contains(text, "dockerfile parse error") && strings.Contains(text, "unknown instruction"):
-		return ". The node builds without BuildKit: take out what only that knows, such as RUN --mount and here-documents"
+		return ". Check how it is written; the node builds without BuildKit, which alone knows such as RUN --mount and here-documents"
 	case strings.Contains(text, "no space left"):
 		return ". Make room where the Docker engine keeps its images, for instance with \"docker image prune\""
 	case strings.Contains(text, "Get \"http"), strings.Contains(text, "lookup "), strings.Contains(text, "TLS handshake"):

@@ -39,10 +39,5 @@ func (d *Driver) CheckImage(ctx context.Context, name string) (trainyard.ImageWo
 // registryRefuses says whether a registry has answered that there is no such image, or none for us.
 func registryRefuses(err error) bool {
 	low := strings.ToLower(err.Error())
-	for _, words := range []string{"not found", "manifest unknown", "name unknown", "unauthorized", "denied", "authentication required"} {
-		if strings.Contains(low, words) {
-			return true
-		}
-	}
-	return false
+	return refusesUs(low) || strings.Contains(low, "not found") || strings.Contains(low, "manifest unknown") || strings.Contains(low, "name unknown")
 }

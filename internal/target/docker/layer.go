@@ -4,7 +4,6 @@ import (
 	"context"
 	_ "embed"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -17,6 +16,7 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/installer"
 	"github.com/trainyard/trainyard/internal/target"
 )
 
@@ -28,6 +28,7 @@ const (
 	noConda    = 91
 	noVersion  = 92
 	noInstall  = 93
+	wasKilled  = 137     // of a container whose first process was killed
 	layerNew   = ".new-" // beginning of the name of a layer under way
 	layerIdle  = 30 * 24 * time.Hour
 	layerCache = "/.trainyard/layer"
@@ -83,29 +84,41 @@ func (d *Driver) install(ctx context.Context, e trainyard.EnvironmentPlan, r res
 	}
 	if code != 0 {
 		f.print("Failed after %.1f s with exit code %d", time.Since(start).Seconds(), code)
-		return layerFault(code, r, want, last)
+		return d.layerFault(code, r, want, last)
 	}
 	f.print("Installed in %.1f s", time.Since(start).Seconds())
 	return nil
 }
 
-// layerFault says why packages could not be installed, and what to do.
-func layerFault(code int, r resolved, want recipe, last string) error {
+// layerFault says why packages could not be installed, and what to do, from how the builder ended and what it printed last.
+func (d *Driver) layerFault(code int, r resolved, want recipe, last string) error {
 	switch code {
 	case noConda:
 		return fault(trainyard.ClassEnvironment, "its conda file asks for %s, which no Python package index has, and image %q has no conda to get it with; "+
 			"use an image that has conda or micromamba, or take it out", strings.Join(want.Conda, ", "), r.Name)
 	case noVersion:
 		return fault(trainyard.ClassEnvironment, "its conda file asks for Python %s, and image %q has %s and no conda to get another with; "+
-			"ask for the Python of the image, or use an image that has conda", want.Python, r.Name, strings.TrimSpace(last))
+			"ask for the Python of the image, or use an image that has conda", want.Python, r.Name, installer.Cause(last))
 	case noInstall:
 		return fault(trainyard.ClassEnvironment, "image %q has no Python with pip or venv, and no uv or conda, so nothing can be installed on top of it; "+
 			"use an image that has one of them (Debian: python3-pip or python3-venv)", r.Name)
 	}
-	return fault(trainyard.ClassEnvironment, "its packages could not be installed on top of image %q: %s; the whole build log is %s", r.Name, last, buildLog)
+	cause := installer.Cause(last)
+	switch {
+	case code == wasKilled:
+		cause = "the installer was killed, as happens when the node has no memory left: " + cause
+	case installer.Full(last):
+		return fault(trainyard.ClassDisk, "no room on node: the disk was full while its packages were installed on top of image %q: %s; free some space "+
+			"where the node keeps them (%s) and where its Docker engine keeps containers, or use a node with a bigger disk; the whole build log is %s",
+			r.Name, cause, filepath.Join(d.env.Dir, layersDir), buildLog)
+	case installer.Unreachable(last):
+		return fault(trainyard.ClassEnvironment, "its packages could not be installed on top of image %q: %s could not be reached (%s); "+
+			"check the node's network, proxy and pip settings; the whole build log is %s", r.Name, installer.Index(last), cause, buildLog)
+	}
+	return fault(trainyard.ClassEnvironment, "its packages could not be installed on top of image %q: %s; the whole build log is %s", r.Name, cause, buildLog)
 }
 
-// runBuilder runs the container to its end, and returns its exit code and last words.
+// runBuilder runs the container to its end, and returns its exit code and the end of what it printed.
 func (d *Driver) runBuilder(ctx context.Context, r resolved, want recipe, temp string, f *flight) (code int, last string, err error) {
 	info, err := d.engine.about(ctx)
 	if err != nil {
@@ -154,7 +167,7 @@ func (d *Driver) followBuilder(ctx context.Context, id string, f *flight) (code 
 	ended := d.engine.ContainerWait(ctx, id, client.ContainerWaitOptions{Condition: container.WaitConditionNotRunning})
 	select {
 	case r := <-ended.Result:
-		return int(r.StatusCode), tail.cause(), nil
+		return int(r.StatusCode), string(tail.text), nil
 	case err := <-ended.Error:
 		return 0, "", engineError(err)
 	}
@@ -179,35 +192,10 @@ func (d *Driver) sweepLayers() {
 type tail struct{ text []byte }
 
 func (t *tail) Write(data []byte) (int, error) {
-	const most = 16 << 10
+	const most = 32 << 10
 	t.text = append(t.text, data...)
 	if over := len(t.text) - most; over > 0 {
 		t.text = append(t.text[:0], t.text[over:]...)
 	}
 	return len(data), nil
-}
-
-// cause is what an installer gives as its reason, on one line: its errors, or its last words.
-func (t *tail) cause() string {
-	var lines, all []string
-	for line := range strings.Lines(string(t.text)) {
-		line = strings.TrimSpace(line)
-		if line == "" {
-			continue
-		}
-		all = append(all, line)
-		low := strings.ToLower(line)
-		if strings.HasPrefix(low, "error:") || strings.HasPrefix(low, "×") || strings.HasPrefix(low, "╰") || strings.Contains(low, "no module named") {
-			lines = append(lines, strings.TrimSuffix(strings.TrimPrefix(strings.TrimLeft(line, "×╰─▶ "), "ERROR: "), "."))
-		}
-	}
-	if len(lines) == 0 {
-		lines = all[max(0, len(all)-2):]
-	}
-	const most = 1200
-	text := []rune(strings.Join(lines, ": "))
-	if len(text) > most {
-		return fmt.Sprintf("%s…", string(text[:most]))
-	}
-	return string(text)
 }

@@ -65,7 +65,8 @@ fi
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1 PIP_ROOT_USER_ACTION=ignore PIP_NO_CACHE_DIR=1 PIP_PROGRESS_BAR=off
 options="--timeout 12 --retries 2"
 if "$python" -c 'import ensurepip, venv' 2>/dev/null; then
-	"$python" -m venv --system-site-packages "$env"
+	"$python" -m venv --system-site-packages --without-pip "$env"
+	"$env/bin/python" -Im ensurepip --upgrade --default-pip # venv does the same, and keeps to itself why it failed
 	# shellcheck disable=SC2086
 	if [ -s "$layer/requirements.txt" ]; then "$env/bin/python" -m pip install $options -r "$layer/requirements.txt"; fi
 elif "$python" -c 'import pip, venv' 2>/dev/null; then

@@ -113,9 +113,10 @@ func TestPackagesThatCannotBeInstalledAreSaid(t *testing.T) {
 	url := index(t, &asked, nil, "tiny")
 	for file, words := range map[string][]string{
 		conda(url, "", "missing"):                      {`environment "env": its packages could not be installed on top of image`, "No matching distribution found for missing", buildLog},
+		conda(crashing(t), "", "tiny"):                 {"could not be reached (ProtocolError: (\"Connection broken: InvalidChunkLength(", "check the node's network", buildLog},
 		conda(url, "- cudatoolkit=11.8\n", "tiny"):     {"cudatoolkit", "has no conda", "micromamba"},
 		conda(url, "- python=3.1\n", "tiny"):           {"asks for Python ==3.1.*", "has Python 3.11"},
-		conda("http://127.0.0.1:1/simple", "", "tiny"): {"could not be installed"},
+		conda("http://127.0.0.1:1/simple", "", "tiny"): {"the package index 127.0.0.1:1 could not be reached (NewConnectionError('Failed to establish a new connection: [Errno 111] Connection refused')", buildLog},
 		"dependencies: [":                              {"conda file is not what conda reads"},
 	} {
 		wantFault(t, d, in(t, "true", trainyard.EnvironmentPlan{Image: c.Image, CondaFile: file}), words...)
@@ -129,6 +130,36 @@ func TestPackagesThatCannotBeInstalledAreSaid(t *testing.T) {
 	entries, _ := os.ReadDir(filepath.Join(d.env.Dir, layersDir))
 	if len(entries) > 0 {
 		t.Errorf("builds that failed left %v", entries)
+	}
+}
+
+// crashing is an index whose only package, tiny, breaks off in the middle, which pip is not made for.
+func crashing(t *testing.T) string {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasSuffix(r.URL.Path, ".whl") {
+			fmt.Fprint(w, `<a href="/tiny-1.0-py3-none-any.whl">tiny-1.0-py3-none-any.whl</a>`)
+			return
+		}
+		fmt.Fprint(w, "PK")
+		w.(http.Flusher).Flush()
+		panic(http.ErrAbortHandler)
+	}))
+	t.Cleanup(s.Close)
+	return s.URL + "/simple"
+}
+
+func TestALogHasAllOfACrashAndItsReasonOneLine(t *testing.T) {
+	c := needEngine(t)
+	d := open(t, c, t.TempDir(), trainyard.Resources{})
+	p := &teller{}
+	err := d.Prepare(t.Context(), in(t, "true", trainyard.EnvironmentPlan{Image: c.Image, CondaFile: conda(crashing(t), "", "tiny")}), p)
+	if err == nil || strings.ContainsAny(err.Error(), "\n") || strings.Contains(err.Error(), "Exception:") {
+		t.Errorf("the error is %v", err)
+	}
+	for _, words := range []string{"ERROR: Exception:", "Traceback (most recent call last):", "During handling of the above exception", "ProtocolError: "} {
+		if !strings.Contains(p.log(), words) {
+			t.Errorf("%q is not in the log: %s", words, p.log())
+		}
 	}
 }
 

@@ -54,7 +54,7 @@ func (d *Driver) Prepare(ctx context.Context, t trainyard.Task, p trainyard.Prog
 		return d.prepare(ctx, plan, t.Run.Context, f)
 	})
 	if c := trainyard.ClassOf(err); c != "" && err != nil {
-		return fault(c, "environment %q: %v", plan.Name, err)
+		return fault(c, "%s: %v", plan.Words(), err)
 	}
 	return err
 }
@@ -113,7 +113,7 @@ func (d *Driver) resolve(t trainyard.Task) (resolved, error) {
 		_, err = os.Stat(r.Layer)
 	}
 	if !ok || err != nil {
-		return resolved{}, trainyard.Conflict("environment %q has not been prepared on this node, or was taken away again; run the job again", t.Environment.Name)
+		return resolved{}, trainyard.Conflict("%s has not been prepared on this node, or was taken away again; run the job again", t.Environment.Words())
 	}
 	return r, nil
 }

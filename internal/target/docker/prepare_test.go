@@ -5,6 +5,8 @@ package docker
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -154,14 +156,38 @@ func TestImageThatCannotBeHadIsSaid(t *testing.T) {
 	d := open(t, c, t.TempDir(), trainyard.Resources{})
 	from := time.Now()
 	for image, words := range map[string][]string{
-		os.Getenv(registryVar) + "/nothing:1": {`environment "env": image "` + os.Getenv(registryVar) + `/nothing:1" is not on this node and could not be pulled`, "check its name"},
-		"127.0.0.1:1/unreachable:1":           {"127.0.0.1:1/unreachable:1", "connection refused", "docker load"},
-		"Not A Name":                          {"Not A Name", "registry/name:tag"},
+		os.Getenv(registryVar) + "/nothing:1":            {`environment "env": image "` + os.Getenv(registryVar) + `/nothing:1" is not on this node and could not be pulled`, "check its name"},
+		"127.0.0.1:1/unreachable:1":                      {"127.0.0.1:1/unreachable:1", "connection refused", "docker load"},
+		"Not A Name":                                     {"Not A Name", "registry/name:tag"},
+		refusing(t, 401, "") + "/private:1":              {"no basic auth credentials", `"docker login" on the node as the user of the agent`},
+		refusing(t, 429, "TOOMANYREQUESTS") + "/often:1": {"toomanyrequests", "allows more to those whom it knows", "try again later"},
 	} {
 		wantFault(t, d, in(t, "true", trainyard.EnvironmentPlan{Image: image}), words...)
 	}
 	if took := time.Since(from); took > patience/2 {
 		t.Errorf("it took %v", took)
+	}
+}
+
+// refusing is a registry that answers every question with a status and an error of that code.
+func refusing(t *testing.T, status int, code string) (host string) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Www-Authenticate", `Basic realm="lab"`)
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		fmt.Fprintf(w, `{"errors": [{"code": %q, "message": "you have reached your rate limit"}]}`, code)
+	}))
+	t.Cleanup(s.Close)
+	return strings.TrimPrefix(s.URL, "http://")
+}
+
+func TestARegistryThatWantsToKnowWhoAsksIsCertain(t *testing.T) {
+	c := needEngine(t)
+	d := open(t, c, t.TempDir(), trainyard.Resources{})
+	for image, certain := range map[string]bool{refusing(t, 401, "") + "/private:1": true, refusing(t, 429, "TOOMANYREQUESTS") + "/often:1": false} {
+		if w, err := d.CheckImage(t.Context(), image); err != nil || !w.Missing || w.Certain != certain {
+			t.Errorf("%s: %+v, %v", image, w, err)
+		}
 	}
 }
 
@@ -259,7 +285,9 @@ func TestBuildThatFailsIsSaid(t *testing.T) {
 		file, dockerfile string
 		words            []string
 	}{
-		{"FROM " + c.Image + "\nRUN echo before && exit 3\n", "", []string{"could not be built", "exit 3", "returned a non-zero code: 3", buildLog}},
+		{"FROM " + c.Image + "\nRUN echo before && exit 3\n", "", []string{"could not be built", "exit 3", "returned a non-zero code: 3: before; the whole build log is", buildLog}},
+		{"FROM " + c.Image + "\nRUN python3 -c 'import torch'\n", "", []string{"returned a non-zero code: 1: ModuleNotFoundError: No module named 'torch'; the whole"}},
+		{"FROM " + c.Image + "\nRUNN true\n", "", []string{"unknown instruction: RUNN", "Check how it is written"}},
 		{"FROM 127.0.0.1:1/x:1\n", "", []string{"127.0.0.1:1/x:1", "connection refused", "docker load"}},
 		{"FROM " + c.Image + "\nRUN --mount=type=cache,target=/c true\n", "", []string{"BuildKit"}},
 		{"FROM " + c.Image + "\n", "other/Dockerfile", []string{"has no other/Dockerfile"}},

@@ -95,18 +95,33 @@ func pullFault(name string, err error) error {
 	low := strings.ToLower(err.Error())
 	advice := "check that the node's Docker engine reaches the registry (its proxy settings are its own), or put the image on the node with \"docker load\""
 	switch {
-	case strings.Contains(low, "unauthorized"), strings.Contains(low, "denied"), strings.Contains(low, "authentication required"):
+	case strings.Contains(low, "toomanyrequests"), strings.Contains(low, "rate limit"):
+		advice = "its registry allows more to those whom it knows: run \"docker login\" on the node as the user of the agent; or try again later"
+	case refusesUs(low):
 		advice = "check its name; if the registry wants to know who asks, run \"docker login\" on the node as the user of the agent"
 	case strings.Contains(low, "not found"), strings.Contains(low, "manifest unknown"), strings.Contains(low, "no such image"):
 		advice = "check its name and tag"
 	case strings.Contains(low, "invalid reference"), strings.Contains(low, "repository name"):
 		advice = "write it as registry/name:tag"
+	case strings.Contains(low, "x509:"), strings.Contains(low, "http response to https client"):
+		advice = fmt.Sprintf("the node's Docker engine does not trust the registry: put the certificate of its authority into /etc/docker/certs.d/%s/ca.crt "+
+			"on the node, or name it under insecure-registries in /etc/docker/daemon.json", registryOf(name))
 	case strings.Contains(low, "no space left"):
 		advice = "make room where the Docker engine keeps its images, for instance with \"docker image prune\""
 	case strings.Contains(low, "no matching manifest"):
 		advice = "use an image that is made for this kind of processor"
 	}
 	return fault(trainyard.ClassEnvironment, "image %q is not on this node and could not be pulled: %v; %s", name, err, advice)
+}
+
+// refusesUs says whether a registry, in its words in lower case, wants to know who asks, or does not let us have an image.
+func refusesUs(low string) bool {
+	for _, words := range []string{"unauthorized", "denied", "authentication required", "no basic auth credentials"} {
+		if strings.Contains(low, words) {
+			return true
+		}
+	}
+	return false
 }
 
 // progress is how far the layers of an image are.

@@ -116,8 +116,8 @@ func (d *Driver) newPlan(t trainyard.Task) (*plan, error) {
 	if e := t.Environment; e != nil {
 		if e.Context != "" {
 			return nil, &trainyard.ClassError{Class: trainyard.ClassEnvironment, Err: trainyard.Errorf(trainyard.CodeUnsupported,
-				"environment %q has a build context, and images are not built for Kubernetes; build it, push it to a registry that the cluster "+
-					"reaches, and name it as the environment's image", e.Name)}
+				"%s has a build context, and images are not built for Kubernetes; build it, push it to a registry that the cluster "+
+					"reaches, and name it as the environment's image", e.Words())}
 		}
 		if e.Image != "" {
 			p.image = e.Image

@@ -1,0 +1,50 @@
+package agent_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/trainyard/trainyard"
+)
+
+// CheckImage says that there is no image "away" yet.
+func (c *containers) CheckImage(_ context.Context, image string) (trainyard.ImageWord, error) {
+	c.ask()
+	return trainyard.ImageWord{Image: image, Missing: image == "away", Why: "the registry is away"}, nil
+}
+
+// words counts what was said of an image.
+func (y *yard) words(image string) (n int) {
+	for _, r := range y.srv.told() {
+		for _, w := range r.Images {
+			if w.Image == image {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+func TestAnImageIsLookedForAsOftenAsItIsAskedFor(t *testing.T) {
+	isolated(t, func(y *yard) {
+		c := withContainers(y)
+		defer c.off()
+		y.during(func() {
+			thaw := c.hang()
+			y.srv.change(func() { y.srv.images = []string{"away", "here"} })
+			<-time.After(time.Second)
+			y.srv.change(func() {}) // it is asked for still, and being looked for
+			<-time.After(time.Second)
+			thaw()
+			y.until("both are answered", func() bool { return y.words("away") == 1 && y.words("here") == 1 })
+			y.srv.change(func() { y.srv.images = []string{"away"} }) // the server asks for it again
+			y.until("it is looked for again", func() bool { return y.words("away") == 2 })
+			y.srv.change(func() { y.srv.images = nil })
+			<-time.After(time.Minute)
+			if n := y.words("away") + y.words("here"); n != 3 {
+				t.Errorf("%d words of images, want 3", n)
+			}
+		})
+	})
+}
