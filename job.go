@@ -213,7 +213,8 @@ type RunTask struct {
 	Result   *Result   `json:"result,omitempty"`
 	Spans    []Span    `json:"spans,omitempty"`
 	StopWhy  Class     `json:"stopWhy,omitempty"`  // set when the server wants it to end
-	Progress string    `json:"progress,omitempty"` // what it does before it runs: "building environment sklearn-1.5"; then, why nothing newer is known
+	Progress string    `json:"progress,omitempty"` // what it does before it runs: "building environment sklearn-1.5"
+	Away     string    `json:"away,omitempty"`     // why nothing newer is known of it: its engine cannot be asked; "": it can
 	Serving  *Serving  `json:"serving,omitempty"`  // of a replica
 }
 

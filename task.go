@@ -254,6 +254,7 @@ type TaskReport struct {
 	ID       TaskID    `json:"id"`
 	State    TaskState `json:"state"`
 	Progress string    `json:"progress,omitempty"`
+	Away     string    `json:"away,omitempty"`  // why its engine cannot be asked for it; "": it can
 	Spans    []Span    `json:"spans,omitempty"` // all so far
 	Result   *Result   `json:"result,omitempty"`
 	Warnings []string  `json:"warnings,omitempty"`

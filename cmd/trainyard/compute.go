@@ -256,28 +256,21 @@ func (a *app) waitDeleted(ctx context.Context, c *client.Client, cmd *cobra.Comm
 	if flagBool(cmd, "no-wait") {
 		return nil
 	}
-	const pause = 5 * time.Second // between looks at the compute
-	start, looked, why := a.now(), a.now(), ""
-	defer a.done()
-	return c.Wait(ctx, ans, func(client.Operation) {
-		now := a.now()
-		if now.Sub(looked) >= pause {
-			looked = now
-			if was := why; a.kept(ctx, c, n, &why) && why != was {
-				a.note("%s waits: %s; it is %s when that is over, whether this command waits for it or not%s", n, why, done, besides)
-			}
+	doing := strings.TrimSuffix(strings.TrimSuffix(done, "d"), "e") + "ing " + n + ": its nodes are leaving"
+	return a.waitTelling(ctx, c, ans, doing, func() string {
+		why := a.kept(ctx, c, n)
+		if why == "" {
+			return ""
 		}
-		if now.Sub(start).Milliseconds() > 300 {
-			a.status("%sing %s: its nodes are leaving … %s", strings.TrimSuffix(strings.TrimSuffix(done, "d"), "e"), n, long(now.Sub(start)))
-		}
+		return fmt.Sprintf("%s waits: %s; it is %s when that is over, whether this command waits for it or not%s", n, why, done, besides)
 	})
 }
 
-// kept finds out why machines of a compute cannot be had, or given back. ok is false if it says nothing of that.
-func (a *app) kept(ctx context.Context, c *client.Client, n string, why *string) (ok bool) {
+// kept finds out why machines of a compute cannot be had, or given back; "" if it says nothing of that.
+func (a *app) kept(ctx context.Context, c *client.Client, n string) string {
 	data, err := c.Get(ctx, "computes", n)
 	if err != nil {
-		return false
+		return ""
 	}
 	var got struct {
 		Properties struct {
@@ -291,18 +284,16 @@ func (a *app) kept(ctx context.Context, c *client.Client, n string, why *string)
 		} `json:"properties"`
 	}
 	if err := json.Unmarshal(data, &got); err != nil {
-		return false
+		return ""
 	}
 	p := &got.Properties
 	switch {
 	case p.State == "Deleting" && p.Reason.Message != "":
-		*why = p.Reason.Message
+		return p.Reason.Message
 	case len(p.Properties.Errors) > 0:
-		*why = p.Properties.Errors[0].Error.Message
-	default:
-		return false
+		return p.Properties.Errors[0].Error.Message
 	}
-	return true
+	return ""
 }
 
 func (a *app) computeAct(action, done, short string) *cobra.Command {

@@ -94,21 +94,36 @@ func (a *app) jobCancel() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := a.wait(ctx, c, cmd, ans, "cancelling "+n+": its processes are asked to end"); err != nil {
-				return err
-			}
 			if flagBool(cmd, "no-wait") {
 				a.say("%s was asked to end", n)
 				return nil
 			}
-			end, err := c.JobStatus(ctx, n)
-			if err != nil {
-				return err
-			}
-			a.say("%s is %s", n, end.Status)
-			return nil
+			return a.waitCanceled(ctx, c, ans, n)
 		},
 	}, trainyard.KindJob))
+}
+
+// waitCanceled waits until a job that was asked to end has ended, and tells what that waits for if it lasts.
+func (a *app) waitCanceled(ctx context.Context, c *client.Client, ans *client.Answer, n string) error {
+	err := a.waitTelling(ctx, c, ans, "cancelling "+n+": its processes are asked to end", func() string {
+		j, err := c.JobStatus(ctx, n)
+		if err != nil || j.Status.Terminal() { // the operation says it
+			return ""
+		}
+		return a.paintErr(stateColor(string(j.Status)), string(j.Status)) + " " + clean(j.Reason.Message)
+	})
+	if err != nil && ctx.Err() != nil {
+		a.note("\nNo longer waiting; %s stays asked to end.\n  look again  trainyard job show --name %s", n, n)
+	}
+	if err != nil {
+		return err
+	}
+	end, err := c.JobStatus(ctx, n)
+	if err != nil {
+		return err
+	}
+	a.say("%s is %s", n, end.Status)
+	return nil
 }
 
 var jobFields = fields{"display_name": "properties.displayName", "description": "properties.description",

@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -189,11 +190,26 @@ func (a *app) wait(ctx context.Context, c *client.Client, cmd *cobra.Command, an
 	if flagBool(cmd, "no-wait") {
 		return nil
 	}
-	start := a.now()
+	return a.waitTelling(ctx, c, ans, what, func() string { return "" })
+}
+
+// waitTelling waits for what a call started. After a moment, why is asked again and again what keeps it, and told each time it says something
+// new; "" is nothing to tell.
+func (a *app) waitTelling(ctx context.Context, c *client.Client, ans *client.Answer, what string, why func() string) error {
+	const moment = 2 * time.Second // between questions
+	start, asked, told := a.now(), a.now(), ""
 	defer a.done()
-	return c.Wait(ctx, ans, func(op client.Operation) {
-		if a.now().Sub(start).Milliseconds() > 300 {
-			a.status("%s … %s", what, long(a.now().Sub(start)))
+	return c.Wait(ctx, ans, func(client.Operation) {
+		now := a.now()
+		if now.Sub(asked) >= moment {
+			asked = now
+			if text := why(); text != "" && text != told {
+				told = text
+				a.note("%s", text)
+			}
+		}
+		if now.Sub(start).Milliseconds() > 300 {
+			a.status("%s … %s", what, long(now.Sub(start)))
 		}
 	})
 }

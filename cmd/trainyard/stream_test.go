@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -168,6 +169,63 @@ func TestStreamThatIsCancelledLeavesTheJobAndSaysSo(t *testing.T) {
 	_, err = a.stream(ctx, c, "j")
 	if !errors.Is(err, context.Canceled) || !strings.Contains(e.String(), "the job goes on") || !strings.Contains(e.String(), "trainyard job cancel --name j") {
 		t.Errorf("%v, told %q", err, e.String())
+	}
+}
+
+// waits is a server where a cancel goes on for as long as the job's life has steps.
+type waits struct{ play }
+
+func (p *waits) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	switch {
+	case strings.HasSuffix(r.URL.Path, "/cancel"):
+		w.Header().Set("Location", "http://"+r.Host+"/operation")
+		w.WriteHeader(http.StatusAccepted)
+	case r.URL.Path == "/operation":
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.at < len(p.steps)-1 {
+			w.WriteHeader(http.StatusAccepted)
+		}
+	default:
+		p.play.ServeHTTP(w, r)
+	}
+}
+
+// cancels runs job cancel, for which a second goes by each time it looks at its clock.
+func cancels(ctx context.Context, t *testing.T, says io.Writer, p *waits) error {
+	t.Helper()
+	srv := httptest.NewServer(p)
+	t.Cleanup(srv.Close)
+	c, err := client.New(client.Config{URL: srv.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	a := &app{opened: c, console: &console{out: io.Discard, err: says, now: func() time.Time { now = now.Add(time.Second); return now }}}
+	cmd := a.jobCancel()
+	cmd.SetArgs([]string{"j"})
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	return cmd.ExecuteContext(ctx)
+}
+
+func TestACancelThatLastsTellsWhatItWaitsFor(t *testing.T) {
+	var said bytes.Buffer
+	stuck := "CancelRequested|the engine does not answer"
+	err := cancels(t.Context(), t, &said, &waits{play{steps: []string{"CancelRequested|being stopped", stuck, stuck, "CancelRequested|being stopped", "Canceled|"}}})
+	want := "CancelRequested being stopped\nCancelRequested the engine does not answer\nCancelRequested being stopped\nj is Canceled\n"
+	if err != nil || said.String() != want {
+		t.Errorf("%v, told %q, want %q", err, said.String(), want)
+	}
+}
+
+func TestACancelThatIsNotWaitedForStays(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var said bytes.Buffer
+	err := cancels(ctx, t, &notify{w: &said, f: cancel}, &waits{play{steps: []string{"CancelRequested|the engine does not answer", "Canceled|", "Canceled|"}}})
+	if !errors.Is(err, context.Canceled) || !strings.HasPrefix(said.String(), "CancelRequested the engine does not answer\n") ||
+		!strings.Contains(said.String(), "No longer waiting; j stays asked to end") || strings.Contains(said.String(), "is Canceled") {
+		t.Errorf("%v, told %q", err, said.String())
 	}
 }
 

@@ -183,7 +183,32 @@ func unplugDocker(t *testing.T) {
 	l.says("live-restore", "the Docker engine does not answer")
 	dockerd("start", "DOCKERD_ARGS=--live-restore")
 	l.once("live-restore", "the Docker engine does not answer")
+	hangDocker(l, p, dockerd)
 	lateDocker(t, host, image, dockerd)
+}
+
+// hangDocker has dockerd hang under one job that goes on and one that is canceled meanwhile, beside a process that has nothing to do with it.
+func hangDocker(l *lab, p *place, dockerd func(verb string, vars ...string)) {
+	l.t.Helper()
+	l.talks(p, "hung", "environment_variables.PACE=0.3")
+	l.talks(p, "called-off", "environment_variables.PACE=5")
+	dockerd("freeze")
+	l.t.Cleanup(func() { dockerd("thaw") })
+	l.run(&place{lab: l, compute: "local"}, "hello", "local", "beside-it")
+	l.cli("job", "cancel", "-n", "called-off", "--no-wait")
+	l.until("beside-it", trainyard.JobCompleted)
+	l.says("called-off", "the process cannot be reached: ", "has not answered since", "it ends when that answers")
+	l.says("hung", "has not answered since")
+	if s := l.story("called-off"); s.Status != string(trainyard.JobCancelRequested) {
+		l.t.Errorf("while dockerd hangs the canceled job is %s", s.Status)
+	}
+	dockerd("thaw")
+	l.until("called-off", trainyard.JobCanceled)
+	l.once("hung", "has not answered since")
+	l.wait("their containers are gone", func() bool {
+		out, err := exec.Command("docker", "-H", os.Getenv("TRAINYARD_TEST_DOCKER_HOST"), "ps", "-a", "--format", "{{.Labels}}").Output()
+		return err == nil && !strings.Contains(string(out), "/called-off.") && !strings.Contains(string(out), "/hung.")
+	})
 }
 
 // lateDocker starts dockerd when the server's node is at work already: the node hears of it, and what runs there does not.

@@ -168,9 +168,9 @@ func (k *task) note(seen *trainyard.Observation) {
 		k.runs(seen)
 	}
 	if seen.State == trainyard.TaskRunning && seen.Progress != "" {
-		k.away(seen.Progress)
+		k.away(seen.Progress, false)
 	} else {
-		k.back()
+		k.back(false)
 	}
 	k.mu.Lock()
 	known := seen.Note == "" || slices.Contains(k.report.Warnings, seen.Note)

@@ -32,7 +32,7 @@ type task struct {
 	kept     stored
 	report   trainyard.TaskReport
 	sights   []sight // the newest of each eye, by its place
-	silent   string  // why the engine cannot be asked for it; "": it can
+	blind    bool    // looks at its engine fail: what was seen before is no news
 	after    int64   // looks up to this one say nothing of a task that was not there
 	unwants  bool
 	hold     io.Closer          // keeps the replica's port from others
@@ -141,7 +141,7 @@ func (k *task) live(ctx context.Context) {
 				r.Spans[i].End = now
 			}
 		}
-		r.State, r.Result, r.Progress = trainyard.TaskEnded, &res, ""
+		r.State, r.Result, r.Progress, r.Away = trainyard.TaskEnded, &res, "", ""
 	})
 	k.a.log.Info("task ended", "task", k.id, "class", res.Class, "exit", res.ExitCode, "message", res.Message)
 }

@@ -234,7 +234,7 @@ func (e *eye) mark(ctx context.Context, began time.Time, err error) {
 	} else {
 		if e.told {
 			for _, k := range e.tasks() {
-				k.back()
+				k.back(true)
 			}
 		}
 		e.failing, e.told = time.Time{}, false
@@ -263,7 +263,7 @@ func (e *eye) tellServer(err error) {
 func (e *eye) tell(why string) {
 	e.told = true
 	for _, k := range e.tasks() {
-		k.away(why)
+		k.away(why, true)
 	}
 }
 
@@ -332,29 +332,24 @@ func (k *task) looked() sight {
 }
 
 // away says of a task that its engine cannot be asked for it, and why. The first words stand until it is back: errors often tell the time.
-func (k *task) away(why string) {
+// blind says that looks at the engine fail, and not that it says so itself of this task.
+func (k *task) away(why string, blind bool) {
 	k.mu.Lock()
-	news := k.silent == "" && k.report.State.Rank() <= trainyard.TaskRunning.Rank()
-	if news {
-		k.silent = why
-	}
+	k.blind = k.blind || blind
+	news := k.report.Away == "" && k.report.State.Rank() <= trainyard.TaskRunning.Rank()
 	k.mu.Unlock()
 	if news {
-		k.change(atOnce, func(r *trainyard.TaskReport) { r.Progress = why })
+		k.change(atOnce, func(r *trainyard.TaskReport) { r.Away = why })
 	}
 }
 
-// back says that the engine answers again.
-func (k *task) back() {
+// back says that the engine answers again. looked says that a look has succeeded: without one, a task that is blind stays so.
+func (k *task) back(looked bool) {
 	k.mu.Lock()
-	was := k.silent
-	k.silent = ""
+	news := k.report.Away != "" && (looked || !k.blind)
+	k.blind = k.blind && !looked
 	k.mu.Unlock()
-	if was != "" {
-		k.change(atOnce, func(r *trainyard.TaskReport) {
-			if r.Progress == was {
-				r.Progress = ""
-			}
-		})
+	if news {
+		k.change(atOnce, func(r *trainyard.TaskReport) { r.Away = "" })
 	}
 }

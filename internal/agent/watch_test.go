@@ -127,7 +127,7 @@ func (y *yard) progress(id trainyard.TaskID) (said string) {
 	for _, r := range y.srv.told() {
 		for _, t := range r.Tasks {
 			if t.ID == id {
-				said = t.Progress
+				said = t.Away
 			}
 		}
 	}
@@ -182,6 +182,56 @@ func TestAnEngineThatHangsBlindsNobodyElse(t *testing.T) {
 			t.Error("it was started twice")
 		}
 	})
+}
+
+// Whoever cancels a task while its engine hangs is told of the engine until it answers: being asked to end is no word of it.
+func TestATaskThatIsToEndWhileItsEngineHangsGoesOnToSayWhy(t *testing.T) {
+	isolated(t, func(y *yard) {
+		c := withContainers(y)
+		defer c.off()
+		y.during(func() {
+			ran, began := imageTask("ran", "ignore"), imageTask("began", "ignore")
+			y.stg.prepare = func(ctx context.Context, t trainyard.Task, _ trainyard.Progress) error {
+				if t.ID == began.ID {
+					<-ctx.Done()
+				}
+				return ctx.Err()
+			}
+			y.srv.want(ran, began)
+			y.until("one runs", func() bool { return y.runs(ran.ID) && len(y.srv.states(began.ID)) > 0 })
+			thaw := c.hang()
+			y.until("it is said why", func() bool { return y.progress(ran.ID) != "" && y.progress(began.ID) != "" })
+			y.srv.stop(ran.ID, trainyard.ClassCanceled)
+			<-time.After(time.Minute)
+			if said := y.unsaid(ran.ID); said != 0 {
+				t.Errorf("it was taken back %d times that the engine does not answer", said)
+			}
+			thaw()
+			y.srv.stop(began.ID, trainyard.ClassCanceled)
+			for _, id := range []trainyard.TaskID{ran.ID, began.ID} {
+				if res := y.untilEnded(id); res.Class != trainyard.ClassCanceled || y.progress(id) != "" {
+					t.Errorf("%s: %+v, %q is said of it", id, res, y.progress(id))
+				}
+			}
+		})
+	})
+}
+
+// unsaid is how often a report that its engine is away was followed by one that it is not.
+func (y *yard) unsaid(id trainyard.TaskID) (times int) {
+	was := ""
+	for _, r := range y.srv.told() {
+		for _, t := range r.Tasks {
+			if t.ID != id {
+				continue
+			}
+			if was != "" && t.Away == "" {
+				times++
+			}
+			was = t.Away
+		}
+	}
+	return times
 }
 
 func TestAnAgentThatBeginsBesideAnEngineThatHangs(t *testing.T) {

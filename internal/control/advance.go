@@ -36,6 +36,8 @@ func advance(j *trainyard.Job, now time.Time) (stop bool, err error) {
 	switch {
 	case live == 0:
 		return false, end(j, a, bad, now)
+	case j.Status.State == trainyard.JobCancelRequested: // all were asked to end
+		return false, j.MoveTo(trainyard.JobCancelRequested, canceling(j, a), now)
 	case bad != nil: // one rank failed: the others have nothing left to work for
 		for i := range a.Tasks {
 			if t := &a.Tasks[i]; t.State != trainyard.TaskEnded && t.StopWhy == "" {
@@ -43,14 +45,12 @@ func advance(j *trainyard.Job, now time.Time) (stop bool, err error) {
 			}
 		}
 		return stop, nil
-	case j.Status.State == trainyard.JobCancelRequested:
-		return false, j.MoveTo(trainyard.JobCancelRequested, canceling(j, a), now)
 	case uploading == len(a.Tasks):
 		return false, j.MoveTo(trainyard.JobFinalizing, trainyard.Reason{Code: "Uploading", Message: "the process has ended; outputs and logs are being stored"}, now)
 	case started > 0 && (j.Status.State == trainyard.JobPreparing || j.Status.State == trainyard.JobRunning):
 		return false, j.MoveTo(trainyard.JobRunning, runs(j, a), now)
 	case j.Status.State == trainyard.JobPreparing:
-		return false, j.MoveTo(trainyard.JobPreparing, preparing(a), now)
+		return false, j.MoveTo(trainyard.JobPreparing, preparing(j, a), now)
 	}
 	return false, nil
 }
@@ -70,44 +70,53 @@ func worse(r, than *trainyard.Result) bool {
 }
 
 // preparing says what a job that is not running yet waits for.
-func preparing(a *trainyard.Attempt) trainyard.Reason {
+func preparing(j *trainyard.Job, a *trainyard.Attempt) trainyard.Reason {
+	why := trainyard.Reason{Code: "Placed", Message: fmt.Sprintf("placed on %s", a.Tasks[0].Node)}
 	for i := range a.Tasks {
 		if t := &a.Tasks[i]; t.Progress != "" && t.State.Rank() < trainyard.TaskRunning.Rank() {
-			return trainyard.Reason{Code: "Preparing", Message: fmt.Sprintf("%s on %s", t.Progress, t.Node)}
+			why = trainyard.Reason{Code: "Preparing", Message: fmt.Sprintf("%s on %s", t.Progress, t.Node)}
+			break
 		}
 	}
-	return trainyard.Reason{Code: "Placed", Message: fmt.Sprintf("placed on %s", a.Tasks[0].Node)}
+	if away := unseen(a); away != "" {
+		return engineAway(j, why.Message+"; it cannot begin: "+away+"; it is asked for again and again")
+	}
+	return why
 }
 
 // runs says how a job runs, as far as is known.
 func runs(j *trainyard.Job, a *trainyard.Attempt) trainyard.Reason {
 	if why := unseen(a); why != "" {
-		r := trainyard.Reason{Code: codeUnseen, Message: "the process ran when it was last seen; now it cannot be seen: " + why + "; it is asked for again and again"}
-		if j.Status.Reason.Code == codeUnseen {
-			r.Since = j.Status.Reason.Since
-		}
-		return r
+		return engineAway(j, "the process ran when it was last seen; now it cannot be seen: "+why+"; it is asked for again and again")
 	}
 	return trainyard.Reason{Code: "Running", Message: "the process runs"}
 }
 
 // canceling says how the end of a job comes on.
 func canceling(j *trainyard.Job, a *trainyard.Attempt) trainyard.Reason {
-	text := canceled(j) + "; the process is being stopped"
 	if why := unseen(a); why != "" {
-		text += ", as soon as it can be reached: " + why
+		return engineAway(j, canceled(j)+"; the process cannot be reached: "+why+"; it ends when that answers")
 	}
-	return trainyard.Reason{Code: "CancelRequested", Message: text}
+	return trainyard.Reason{Code: "CancelRequested", Message: canceled(j) + "; the process is being stopped"}
 }
 
 // codeUnseen is of a job whose engine does not answer.
 const codeUnseen = "EngineAway"
 
-// unseen is why nothing new is known of a task that runs; "" if all can be seen.
+// engineAway is the reason of a job whose engine does not answer, since it began not to.
+func engineAway(j *trainyard.Job, message string) trainyard.Reason {
+	r := trainyard.Reason{Code: codeUnseen, Message: message}
+	if j.Status.Reason.Code == codeUnseen {
+		r.Since = j.Status.Reason.Since
+	}
+	return r
+}
+
+// unseen is why nothing new is known of a task that has not ended; "" if all can be seen.
 func unseen(a *trainyard.Attempt) string {
 	for i := range a.Tasks {
-		if t := &a.Tasks[i]; t.Progress != "" && t.State == trainyard.TaskRunning {
-			return fmt.Sprintf("%s (node %s)", t.Progress, t.Node)
+		if t := &a.Tasks[i]; t.Away != "" && t.State.Rank() <= trainyard.TaskRunning.Rank() {
+			return fmt.Sprintf("%s (node %s)", t.Away, t.Node)
 		}
 	}
 	return ""

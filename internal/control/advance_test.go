@@ -29,6 +29,8 @@ func ended(class trainyard.Class, code int) trainyard.RunTask {
 func TestAdvance(t *testing.T) {
 	staging := trainyard.RunTask{Node: "n", State: trainyard.TaskStaging, Progress: "building environment"}
 	uploading := trainyard.RunTask{Node: "n", State: trainyard.TaskUploading}
+	away := trainyard.RunTask{Node: "n", State: trainyard.TaskRunning, Away: "the engine hangs"}
+	stuck := trainyard.RunTask{Node: "m", State: trainyard.TaskStaging, Progress: "building environment", Away: "the engine hangs"}
 	tests := []struct {
 		name string
 		job  *trainyard.Job
@@ -52,6 +54,13 @@ func TestAdvance(t *testing.T) {
 		{"running over the limit cancels it, as Azure ML does", attempt(trainyard.JobRunning, ended(trainyard.ClassTimeout, 143)), trainyard.JobCanceled, false, "because"},
 		{"a cancel that was asked for ends canceled", attempt(trainyard.JobCancelRequested, ended(trainyard.ClassCanceled, 143)), trainyard.JobCanceled, false, "canceled"},
 		{"a node lost during a cancel ends canceled too", attempt(trainyard.JobCancelRequested, ended(trainyard.ClassNodeLost, -1)), trainyard.JobCanceled, false, "canceled"},
+		{"a cancel says that the engine is waited for", attempt(trainyard.JobCancelRequested, running(), away), trainyard.JobCancelRequested, false,
+			"canceled; the process cannot be reached: the engine hangs (node n); it ends when that answers"},
+		{"also where nothing runs yet", attempt(trainyard.JobCancelRequested, ended(trainyard.ClassCanceled, 143), stuck), trainyard.JobCancelRequested, false,
+			"canceled; the process cannot be reached: the engine hangs (node m); it ends when that answers"},
+		{"what is only being prepared is no such wait", attempt(trainyard.JobCancelRequested, staging), trainyard.JobCancelRequested, false, "canceled; the process is being stopped"},
+		{"a job that is prepared says that its engine is away", attempt(trainyard.JobPreparing, stuck), trainyard.JobPreparing, false,
+			"building environment on m; it cannot begin: the engine hangs (node m); it is asked for again and again"},
 		{"a job that completed before the cancel reached it completes", attempt(trainyard.JobCancelRequested, ended(trainyard.ClassOK, 0)), trainyard.JobCompleted, false, "completed"},
 	}
 	for _, tt := range tests {

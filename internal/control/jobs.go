@@ -252,12 +252,12 @@ func (c *Control) CancelJob(ctx context.Context, who trainyard.User, scope train
 		if err != nil {
 			return err
 		}
-		state := j.Status.State
+		state, was := j.Status.State, j.Status.Reason
 		if state.Terminal() || state == trainyard.JobCancelRequested {
 			return nil // it is over, or on its way: canceling twice is no error
 		}
 		j.Status.CanceledBy = who.Name
-		to, why := trainyard.JobCancelRequested, trainyard.Reason{Code: "CancelRequested", Message: fmt.Sprintf("canceled by %s; the process is being stopped", who.Name)}
+		to, why := trainyard.JobCancelRequested, trainyard.Reason{Code: "CancelRequested", Message: canceled(j) + "; the process is being stopped"}
 		if j.Plan.Pipeline != nil {
 			why.Message = fmt.Sprintf("canceled by %s; its steps are being stopped", who.Name)
 		}
@@ -268,11 +268,13 @@ func (c *Control) CancelJob(ctx context.Context, who trainyard.User, scope train
 			for i := range a.Tasks {
 				a.Tasks[i].StopWhy = trainyard.ClassCanceled
 			}
+			why = canceling(j, a)
 		}
 		if err := j.MoveTo(to, why, c.Now()); err != nil {
 			return err
 		}
 		tx.Event(c.event(scope, "job", name, eventName(to), who.Name, why.Message))
+		c.noteUnseen(tx, j, was)
 		return tx.PutJob(j)
 	})
 	if err == nil {

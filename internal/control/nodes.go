@@ -209,7 +209,7 @@ func (c *Control) note(tx *store.Tx, from trainyard.NodeID, r *trainyard.TaskRep
 	if t == nil || t.Node != from || t.State == trainyard.TaskEnded || r.State.Rank() < t.State.Rank() {
 		return nil, nil // an old attempt, another node's task, or old news
 	}
-	t.State, t.Progress, t.Spans, t.Serving = r.State, r.Progress, r.Spans, r.Serving
+	t.State, t.Progress, t.Away, t.Spans, t.Serving = r.State, r.Progress, r.Away, r.Spans, r.Serving
 	if r.Result != nil {
 		res := *r.Result
 		if res.Class == trainyard.ClassCanceled && t.StopWhy != "" {

@@ -44,9 +44,14 @@ func (c *Control) silence(ctx context.Context, j *trainyard.Job) (why string, ok
 // whatThen is what becomes of a job whose node is silent.
 func (c *Control) whatThen(ctx context.Context, j *trainyard.Job) string {
 	comp, err := c.Store.Compute(ctx, trainyard.MakeComputeKey(j.Scope, j.Plan.Compute))
+	asked := j.Status.State == trainyard.JobCancelRequested
 	switch {
 	case err != nil:
 		return ""
+	case asked && comp.Elastic():
+		return fmt.Sprintf("; after %s the node is ended, and the job with it%s", expire, troubles(comp))
+	case asked:
+		return "; the job ends when the node answers" + troubles(comp)
 	case comp.Elastic() && len(comp.Errors) > 0:
 		return fmt.Sprintf("; after %s the node is to be ended, and when that is certain the job goes to another: %s", expire, strings.Join(comp.Errors, "; "))
 	case comp.Elastic():
@@ -55,6 +60,14 @@ func (c *Control) whatThen(ctx context.Context, j *trainyard.Job) string {
 		return "; compute " + comp.Name + ": " + strings.Join(comp.Errors, "; ")
 	}
 	return "; what it runs goes on, and the node is waited for"
+}
+
+// troubles are what is wrong with a compute, after a colon; "" if nothing is.
+func troubles(comp *trainyard.Compute) string {
+	if len(comp.Errors) == 0 {
+		return ""
+	}
+	return ": " + strings.Join(comp.Errors, "; ")
 }
 
 // remark keeps what a fleet says of its machines, for those who ask why a node is silent.

@@ -176,7 +176,7 @@ func attemptsOf(v *visit, j *trainyard.Job) []attemptRow {
 				r.Message = t.Result.Message
 			}
 			if r.Message == "" && t.State != trainyard.TaskEnded {
-				r.Message = t.Progress
+				r.Message = cmp.Or(t.Away, t.Progress)
 			}
 		}
 		if more := len(nodes) - nodesNamed; more > 0 {
