@@ -258,7 +258,7 @@ func (a *app) waitDeleted(ctx context.Context, c *client.Client, cmd *cobra.Comm
 	}
 	doing := strings.TrimSuffix(strings.TrimSuffix(done, "d"), "e") + "ing " + n + ": its nodes are leaving"
 	return a.waitTelling(ctx, c, ans, doing, func() string {
-		why := a.kept(ctx, c, n)
+		why := clean(a.kept(ctx, c, n))
 		if why == "" {
 			return ""
 		}

@@ -193,10 +193,11 @@ func (a *app) wait(ctx context.Context, c *client.Client, cmd *cobra.Command, an
 	return a.waitTelling(ctx, c, ans, what, func() string { return "" })
 }
 
-// waitTelling waits for what a call started. After a moment, why is asked again and again what keeps it, and told each time it says something
-// new; "" is nothing to tell.
+// waitTelling waits for what a call started. After a moment, why is asked again and again what keeps it, and told when it says something
+// new, more and more seldom; "" is nothing to tell.
 func (a *app) waitTelling(ctx context.Context, c *client.Client, ans *client.Answer, what string, why func() string) error {
-	const moment = 2 * time.Second // between questions
+	const most = 30 * time.Second // between questions
+	moment := 2 * time.Second
 	start, asked, told := a.now(), a.now(), ""
 	defer a.done()
 	return c.Wait(ctx, ans, func(client.Operation) {
@@ -204,7 +205,7 @@ func (a *app) waitTelling(ctx context.Context, c *client.Client, ans *client.Ans
 		if now.Sub(asked) >= moment {
 			asked = now
 			if text := why(); text != "" && text != told {
-				told = text
+				told, moment = text, min(2*moment, most)
 				a.note("%s", text)
 			}
 		}

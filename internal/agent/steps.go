@@ -240,6 +240,10 @@ func (k *task) finish(ctx context.Context, res *trainyard.Result) {
 		return // nothing is left that could be trusted
 	}
 	nudge(k.pump.wake)
+	end := *res
+	if k.a.cfg.Alone && end.Class == trainyard.ClassCanceled {
+		end.Class = trainyard.ClassPreempted // whoever ended the pod or the allocation may try again; why it was ended is seen from outside
+	}
 	work, cancel := context.WithCancel(ctx)
 	if k.asked() == "" {
 		cancel()
@@ -248,7 +252,7 @@ func (k *task) finish(ctx context.Context, res *trainyard.Result) {
 	defer cancel()
 	var tries backoff
 	for {
-		err := k.a.cfg.Stage.Finish(work, k.kept.Task, *res, progress{k})
+		err := k.a.cfg.Stage.Finish(work, k.kept.Task, end, progress{k})
 		switch {
 		case err == nil || ctx.Err() != nil:
 			return

@@ -211,7 +211,7 @@ func which(j *trainyard.Job) string {
 	if n == number {
 		return fmt.Sprintf("attempt %d of %d", n, j.Plan.MaxAttempts)
 	}
-	return fmt.Sprintf("attempt %d, preempted ones aside %d of %d", number, n, j.Plan.MaxAttempts)
+	return fmt.Sprintf("attempt %d (%d of %d that count)", number, n, j.Plan.MaxAttempts)
 }
 
 // reason is why an attempt that has ended did not end well, nil if that is not known.

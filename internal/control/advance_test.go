@@ -111,7 +111,7 @@ func TestAJobWhoseAttemptsAreUsedUpTellsOfAllOfThem(t *testing.T) {
 	tests := []struct{ name, got, want string }{
 		{"three lost nodes", tried(lost, lost, trainyard.ClassStart), "cause 3; it was attempt 3 of 3 (attempt 1: cause 1, attempt 2: cause 2)"},
 		{"a preemption is no attempt", tried(lost, lost, preempted, lost),
-			"cause 4; it was attempt 4, preempted ones aside 3 of 3 (attempt 1: cause 1, attempt 3: cause 3)"},
+			"cause 4; it was attempt 4 (3 of 3 that count) (attempt 1: cause 1, attempt 3: cause 3)"},
 		{"what is the job's own is told alone", tried(trainyard.ClassUser, lost), "cause 2"},
 	}
 	for _, tt := range tests {

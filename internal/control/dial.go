@@ -23,7 +23,7 @@ const (
 func (c *Control) Connect(ctx context.Context, id trainyard.TaskID) (net.Conn, error) {
 	j, live := c.Store.LiveJob(id.Job())
 	if !live {
-		return nil, trainyard.NotFound("there is no %s", id.Words())
+		return nil, trainyard.NotFound("%s is not there any more", id.Words())
 	}
 	t := findTask(j, id)
 	if t == nil || t.State != trainyard.TaskRunning {

@@ -209,6 +209,9 @@ func (c *Control) note(tx *store.Tx, from trainyard.NodeID, r *trainyard.TaskRep
 	if t == nil || t.Node != from || t.State == trainyard.TaskEnded || r.State.Rank() < t.State.Rank() {
 		return nil, nil // an old attempt, another node's task, or old news
 	}
+	if r.State == trainyard.TaskRunning && r.Away == "" { // as agents say it that are older than Away
+		r.Away, r.Progress = r.Progress, ""
+	}
 	t.State, t.Progress, t.Away, t.Spans, t.Serving = r.State, r.Progress, r.Away, r.Spans, r.Serving
 	if r.Result != nil {
 		res := *r.Result

@@ -30,6 +30,7 @@ func (c *Control) scaleLoop(ctx context.Context) error {
 		}
 		again, err := c.scaleAll(ctx, idle)
 		if err != nil {
+			c.scale.Set()
 			return err
 		}
 		timer.Reset(again)
@@ -38,6 +39,7 @@ func (c *Control) scaleLoop(ctx context.Context) error {
 
 // scaleAll looks at every cluster once and says when to look again at the latest.
 func (c *Control) scaleAll(ctx context.Context, idle map[trainyard.NodeID]time.Time) (time.Duration, error) {
+	defer c.begin.Do(func() { close(c.looked) }) // whatever came of it: the scheduler waits for no second time
 	comps, err := c.Store.Computes(ctx, trainyard.Scope{})
 	if err != nil {
 		return 0, err
@@ -76,7 +78,6 @@ func (c *Control) scaleAll(ctx context.Context, idle map[trainyard.NodeID]time.T
 			errs = append(errs, fmt.Errorf("scale %s: %w", w.comp.Name, err))
 		}
 	}
-	c.begin.Do(func() { close(c.looked) })
 	return again, errors.Join(errs...)
 }
 

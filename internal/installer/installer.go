@@ -144,7 +144,7 @@ func (r *reader) traceback(line string, indent int) bool {
 	case chained().MatchString(line):
 		if r.ended > 0 {
 			r.said = slices.Delete(r.said, r.ended-1, r.ended)
-			r.ended = 0
+			r.ended, r.more = 0, -1
 		}
 		return true
 	}

@@ -50,6 +50,16 @@ func TestTheCauseIsInOneLine(t *testing.T) {
 	}
 }
 
+// A traceback that another follows takes back what was said of it, and what was indented below.
+func TestWhatFollowsATracebackThatWasTakenBackIsNotAddedToIt(t *testing.T) {
+	for _, conflict := range []string{"The conflict is caused by:", "  The conflict is caused by:"} {
+		output := "Traceback (most recent call last):\n  File x\nValueError: boom\n" + conflict + "\nDuring handling of the above exception\n   x\n"
+		if got := Cause(output); got == "" || strings.Contains(got, "boom") {
+			t.Errorf("%q is because of %q", output, got)
+		}
+	}
+}
+
 func recorded(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", name+".txt"))
@@ -105,6 +115,7 @@ func FuzzCause(f *testing.F) {
 		}
 		f.Add(string(text))
 	}
+	f.Add("Traceback (most recent call last):\n  File x\nValueError: boom\nThe conflict is caused by:\nDuring handling of the above exception\n   x\n")
 	f.Fuzz(func(t *testing.T, output string) {
 		cause := Cause(output)
 		if strings.Contains(cause, "\n") {

@@ -258,10 +258,9 @@ func (r *restored) changed(files []upload, from int) []upload {
 	return append(files[:from:from], mine...)
 }
 
-// mayFollow says whether another attempt may come after one that ended like this. In a pod or an allocation of another scheduler a task is
-// only ever asked to end: that its node is drained, or that it gives way, is seen from outside.
+// mayFollow says whether another attempt may come after one that ended like this.
 func mayFollow(c trainyard.Class) bool {
-	return c == trainyard.ClassPreempted || c == trainyard.ClassSibling || c == trainyard.ClassNodeLost || c == trainyard.ClassCanceled
+	return c == trainyard.ClassPreempted || c == trainyard.ClassSibling || c == trainyard.ClassNodeLost
 }
 
 // leave stores the list for the next attempt: what this one stored in its outputs, and what of the one before is still good.

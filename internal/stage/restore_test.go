@@ -13,26 +13,15 @@ import (
 // attemptOf prepares an attempt on a node of its own, runs its command and stores what it left, as preempted.
 func attemptOf(t *testing.T, st *store, tk trainyard.Task, command string) {
 	t.Helper()
-	attemptThat(t, st, tk, command, trainyard.ClassPreempted)
-}
-
-// attemptThat is attemptOf with an end of another class.
-func attemptThat(t *testing.T, st *store, tk trainyard.Task, command string, how trainyard.Class) {
-	t.Helper()
 	s := stager(t, st)
 	got, _ := prepare(t, s, tk)
 	mustShell(t, got, strings.NewReplacer("$model", filepath.Join(s.folder(tk.ID), outputsPart, "model"), "$score", filepath.Join(s.folder(tk.ID), outputsPart, "score", "score.txt")).Replace(command))
-	ended(t, s, tk, how)
+	preempted(t, s, tk)
 }
 
 func preempted(t *testing.T, s *Stager, tk trainyard.Task) {
 	t.Helper()
-	ended(t, s, tk, trainyard.ClassPreempted)
-}
-
-func ended(t *testing.T, s *Stager, tk trainyard.Task, how trainyard.Class) {
-	t.Helper()
-	if err := s.Finish(t.Context(), tk, trainyard.Result{Class: how}, &teller{}); err != nil {
+	if err := s.Finish(t.Context(), tk, trainyard.Result{Class: trainyard.ClassPreempted}, &teller{}); err != nil {
 		t.Fatalf("Finish: %v", err)
 	}
 }
@@ -50,26 +39,21 @@ func restoring() (first, next trainyard.Task) {
 }
 
 func TestRestoreBringsBackOnlyWhatTheAttemptLeft(t *testing.T) {
-	// In a pod whose node is drained the task knows only that it was asked to end.
-	for _, how := range []trainyard.Class{trainyard.ClassPreempted, trainyard.ClassSibling, trainyard.ClassNodeLost, trainyard.ClassCanceled} {
-		t.Run(string(how), func(t *testing.T) {
-			st := newStore(t)
-			st.put(t, map[string]string{"ws/shared/theirs": "t", "ws/scores/other.txt": "o", "artifacts/again/outputs/old": "x"})
-			first, next := restoring()
-			attemptThat(t, st, first, "echo 1 > $model/step; echo 1 > $model/mine; echo 9 > $score; echo 1 > outputs/step", how)
-			st.put(t, map[string]string{"ws/shared/mine": "taken over", "ws/shared/later": "l"})
-			s := stager(t, st)
-			prepare(t, s, next)
-			got := tree(t, s.folder(next.ID))
-			for _, name := range []string{stagedPart, restoredPart} {
-				delete(got, name)
-			}
-			maps.DeleteFunc(got, func(name, _ string) bool { return strings.HasPrefix(name, pythonPart+"/") })
-			want := map[string]string{"work/outputs/step": "1\n", "outputs-named/model/step": "1\n", "outputs-named/score/score.txt": "9\n"}
-			if !maps.Equal(got, want) {
-				t.Errorf("brought back %v", got)
-			}
-		})
+	st := newStore(t)
+	st.put(t, map[string]string{"ws/shared/theirs": "t", "ws/scores/other.txt": "o", "artifacts/again/outputs/old": "x"})
+	first, next := restoring()
+	attemptOf(t, st, first, "echo 1 > $model/step; echo 1 > $model/mine; echo 9 > $score; echo 1 > outputs/step")
+	st.put(t, map[string]string{"ws/shared/mine": "taken over", "ws/shared/later": "l"})
+	s := stager(t, st)
+	prepare(t, s, next)
+	got := tree(t, s.folder(next.ID))
+	for _, name := range []string{stagedPart, restoredPart} {
+		delete(got, name)
+	}
+	maps.DeleteFunc(got, func(name, _ string) bool { return strings.HasPrefix(name, pythonPart+"/") })
+	want := map[string]string{"work/outputs/step": "1\n", "outputs-named/model/step": "1\n", "outputs-named/score/score.txt": "9\n"}
+	if !maps.Equal(got, want) {
+		t.Errorf("brought back %v", got)
 	}
 }
 
