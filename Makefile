@@ -18,7 +18,8 @@ build: bin/trainyard $(wildcard $(filter bin/trainyard-linux-%,$(CROSS)))
 
 SLIM = internal/taskrun/slim/packed/linux-amd64.gz internal/taskrun/slim/packed/linux-arm64.gz
 
-SOURCES = $(shell find . -name '*.go') go.mod
+# With all that is embedded.
+SOURCES = $(shell find . -name '*.go') $(shell find cmd internal -type f ! -name '*.go' ! -path '*/testdata/*' ! -path '*/packed/*' ! -path '*/__pycache__/*') go.mod
 PROGRAM = CGO_ENABLED=0 $(GO) build $(GOFLAGS) -tags slimtask -ldflags '-s -w'
 
 bin/trainyard: $(SOURCES) $(SLIM)
