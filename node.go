@@ -265,7 +265,7 @@ type Report struct {
 
 	Images []ImageWord `json:"images,omitempty"` // answers to Wanted.Images
 
-	Away []EngineAway `json:"away,omitempty"` // engines of the node that do not answer just now
+	Away []EngineAway `json:"away,omitempty"` // all engines of the node that do not answer just now; one with Yields or Images tells nothing of them
 }
 
 // EngineAway is that an engine of a node does not answer: nothing new is known of what it runs.

@@ -89,8 +89,12 @@ func (c *Control) remarkOf(id trainyard.NodeID) string {
 	return c.remarks[id]
 }
 
-// noteEngines keeps which engines of a node do not answer, for those who look at the node, and writes down when that changes.
+// noteEngines keeps which engines of a node do not answer, for those who look at the node, and writes down when that changes. A report that
+// says of images whether they can be had, or that the node is taken away, tells nothing of engines.
 func (c *Control) noteEngines(ctx context.Context, r trainyard.Report) error {
+	if len(r.Images) > 0 || r.Yields != "" {
+		return nil
+	}
 	var now trainyard.Reason
 	var words []string
 	for _, w := range r.Away {

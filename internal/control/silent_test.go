@@ -43,6 +43,11 @@ func TestANodeWhoseEngineIsAwaySaysSo(t *testing.T) {
 			t.Errorf("the node says %+v", got)
 		}
 	}
+	for _, r := range []trainyard.Report{{Images: []trainyard.ImageWord{{Image: "alpine"}}}, {Yields: "it is taken away"}} {
+		if r.Node, r.Epoch = id, 1; c.Report(t.Context(), r) != nil || c.engineAway(id).Message != away.Why {
+			t.Errorf("after a report that tells nothing of engines the node says %+v", c.engineAway(id))
+		}
+	}
 	if got := report(); got != joined {
 		t.Errorf("after it answered the node says %+v", got)
 	}
