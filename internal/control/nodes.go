@@ -62,15 +62,19 @@ func (c *Control) loseForgotten(tx *store.Tx, n *trainyard.Node, holding []train
 		if ref.Task().State.Rank() < trainyard.TaskRunning.Rank() || slices.Contains(holding, id) {
 			continue
 		}
-		if _, err := c.lose(tx, id, fmt.Sprintf("node %s came back without the task that it ran", n.ID)); err != nil {
+		if _, err := c.lose(tx, n, id, fmt.Sprintf("node %s came back without the task that it ran", n.ID)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// lose ends a task as lost with its node and lets policy act. It returns the nodes that must hear of it.
-func (c *Control) lose(tx *store.Tx, id trainyard.TaskID, why string) ([]trainyard.NodeID, error) {
+// takenAway is of a node whose agent has had notice that what it runs on goes.
+const takenAway = "TakenAway"
+
+// lose ends a task as lost with its node, or as preempted if the node was taken away for that, and lets policy act. It returns the nodes
+// that must hear of it.
+func (c *Control) lose(tx *store.Tx, n *trainyard.Node, id trainyard.TaskID, why string) ([]trainyard.NodeID, error) {
 	j, err := tx.Job(id.Job())
 	if err != nil {
 		return nil, nil // deleted meanwhile
@@ -81,6 +85,9 @@ func (c *Control) lose(tx *store.Tx, id trainyard.TaskID, why string) ([]trainya
 	}
 	t.State = trainyard.TaskEnded
 	t.Result = &trainyard.Result{Class: trainyard.ClassNodeLost, ExitCode: -1, Message: why}
+	if n.Reason.Code == takenAway && n.LostAs == trainyard.ClassPreempted {
+		t.Result.Class = n.LostAs
+	}
 	return c.step(tx, j)
 }
 
@@ -188,8 +195,11 @@ func (c *Control) noteYield(ctx context.Context, r trainyard.Report) error {
 		if comp, err := tx.Compute(n.Compute); err != nil || !comp.Elastic() {
 			return nil // an attached machine is waited for: there is no other
 		}
-		if err := n.MoveTo(trainyard.NodePreempted, trainyard.Reason{Code: "TakenAway", Message: r.Yields}, c.Now()); err != nil {
+		if err := n.MoveTo(trainyard.NodePreempted, trainyard.Reason{Code: takenAway, Message: r.Yields}, c.Now()); err != nil {
 			return err
+		}
+		if r.YieldsAs == trainyard.ClassPreempted {
+			n.LostAs = r.YieldsAs
 		}
 		tx.Event(c.event(scopeOf(n.Compute), "node", string(n.ID), "preempted", "", r.Yields))
 		return tx.PutNode(n)
@@ -363,7 +373,7 @@ func (c *Control) nodeGone(ctx context.Context, id trainyard.NodeID, why string)
 			return err
 		}
 		for _, ref := range tx.NodeTasks(id) {
-			more, err := c.lose(tx, ref.Task().ID, fmt.Sprintf("node %s was lost: %s", id, why))
+			more, err := c.lose(tx, n, ref.Task().ID, fmt.Sprintf("node %s was lost: %s", id, why))
 			if err != nil {
 				return err
 			}
