@@ -385,16 +385,21 @@ func (c *Control) nodeGone(ctx context.Context, id trainyard.NodeID, why string)
 	if err != nil {
 		return err
 	}
-	c.mu.Lock()
-	delete(c.seen, id)
-	delete(c.remarks, id)
-	delete(c.silent, id)
-	c.mu.Unlock()
+	c.forgetNode(id)
 	for _, n := range told {
 		c.nodes.bump(n)
 	}
 	c.nodes.forget(id)
 	return nil
+}
+
+// forgetNode forgets what memory has of a node that is gone.
+func (c *Control) forgetNode(id trainyard.NodeID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.seen, id)
+	delete(c.remarks, id)
+	delete(c.silent, id)
 }
 
 // saw notes a sign of life.

@@ -106,32 +106,36 @@ func (c *Control) noteEngines(ctx context.Context, r trainyard.Report) error {
 	if len(words) > 0 {
 		now.Code, now.Message = codeUnseen, strings.Join(words, "; ")
 	}
-	if was := c.setEngineAway(r.Node, now); was.Message == now.Message {
+	if c.engineAway(r.Node).Message == now.Message {
 		return nil
 	}
 	return c.Store.Update(ctx, func(tx *store.Tx) error {
 		n, err := tx.Node(r.Node)
 		if err != nil {
-			return nil
+			return nil // gone meanwhile
 		}
-		what, why := "engine away", now.Message
-		if len(words) == 0 {
-			what, why = "engine back", "all its engines answer again"
-		}
-		tx.Event(c.event(scopeOf(n.Compute), "node", string(n.ID), what, "", why))
+		c.setEngineAway(tx, n, now)
 		return nil
 	})
 }
 
-// setEngineAway keeps why an engine of the node does not answer, and returns why it did not before; without a message all do.
-func (c *Control) setEngineAway(id trainyard.NodeID, why trainyard.Reason) (was trainyard.Reason) {
+// setEngineAway keeps why an engine of a node that there is does not answer; without a message all do. It writes down when that changes.
+func (c *Control) setEngineAway(tx *store.Tx, n *trainyard.Node, now trainyard.Reason) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	was = c.silent[id]
-	if c.silent[id] = why; why.Message == "" {
-		delete(c.silent, id)
+	was := c.silent[n.ID]
+	if now.Message == was.Message {
+		c.mu.Unlock()
+		return
 	}
-	return was
+	if c.silent[n.ID] = now; now.Message == "" {
+		delete(c.silent, n.ID)
+	}
+	c.mu.Unlock()
+	what, why := "engine away", now.Message
+	if why == "" {
+		what, why = "engine back", "all its engines answer again"
+	}
+	tx.Event(c.event(scopeOf(n.Compute), "node", string(n.ID), what, "", why))
 }
 
 func (c *Control) engineAway(id trainyard.NodeID) trainyard.Reason {

@@ -58,17 +58,57 @@ func TestANodeWhoseEngineIsAwaySaysSo(t *testing.T) {
 	if err != nil || list[0].Why().Message != "the cluster cannot be reached" {
 		t.Errorf("the node that has no agent says %+v, %v", list[0].Why(), err)
 	}
-	events, err := c.Store.Events(t.Context(), trainyard.EventQuery{Scope: scope, Kind: "node", Subject: string(id)})
+	if got := report(); got != joined {
+		t.Errorf("with an agent that is well the node says %+v", got)
+	}
+	said := engineWords(t, c, id)
+	if want := "engine away: " + away.Why + "|engine back: all its engines answer again|engine away: the cluster cannot be reached" +
+		"|engine back: all its engines answer again"; strings.Join(said, "|") != want {
+		t.Errorf("events %q", said)
+	}
+}
+
+// engineWords are what is written down of the node's engines.
+func engineWords(t *testing.T, c *Control, id trainyard.NodeID) (said []string) {
+	t.Helper()
+	events, err := c.Store.Events(t.Context(), trainyard.EventQuery{Kind: "node", Subject: string(id)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var said []string
 	for _, e := range events {
 		if strings.HasPrefix(e.What, "engine") {
 			said = append(said, e.What+": "+e.Message)
 		}
 	}
-	if want := "engine away: " + away.Why + "|engine back: all its engines answer again"; strings.Join(said, "|") != want {
-		t.Errorf("events %q", said)
+	return said
+}
+
+// Nothing is kept of the engines of nodes that are not there, or gone.
+func TestEnginesOfNodesThatAreGoneAreForgotten(t *testing.T) {
+	c := newControl(t)
+	scope := trainyard.Scope{Subscription: trainyard.DefaultScope().Subscription, ResourceGroup: trainyard.DefaultScope().ResourceGroup, Workspace: "other"}
+	if _, _, err := c.PutResource(t.Context(), anAdmin, &trainyard.Resource{Scope: scope, Kind: trainyard.KindWorkspace, Name: "other"}); err != nil {
+		t.Fatal(err)
+	}
+	nodes, err := c.Store.Nodes(t.Context(), trainyard.MakeComputeKey(scope, trainyard.LocalCompute))
+	if err != nil || len(nodes) != 1 {
+		t.Fatalf("nodes %v, %v", nodes, err)
+	}
+	id := nodes[0].ID
+	fail := func(id trainyard.NodeID) string {
+		t.Helper()
+		if err := c.HostedFailed(t.Context(), id, "bad"); err != nil {
+			t.Fatal(err)
+		}
+		return c.engineAway(id).Message
+	}
+	if fail("nosuch") != "" || fail(id) != "bad" {
+		t.Errorf("kept are %v", c.silent)
+	}
+	if err := c.DeleteResource(t.Context(), anAdmin, scope, trainyard.KindWorkspace, "other", ""); err != nil {
+		t.Fatal(err)
+	}
+	if fail(id) != "" || len(c.silent) > 0 {
+		t.Errorf("of nodes that are gone %v is kept", c.silent)
 	}
 }
