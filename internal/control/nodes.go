@@ -195,13 +195,14 @@ func (c *Control) noteYield(ctx context.Context, r trainyard.Report) error {
 		if comp, err := tx.Compute(n.Compute); err != nil || !comp.Elastic() {
 			return nil // an attached machine is waited for: there is no other
 		}
-		if err := n.MoveTo(trainyard.NodePreempted, trainyard.Reason{Code: takenAway, Message: r.Yields}, c.Now()); err != nil {
+		why := shorten(r.Yields, mostSaid)
+		if err := n.MoveTo(trainyard.NodePreempted, trainyard.Reason{Code: takenAway, Message: why}, c.Now()); err != nil {
 			return err
 		}
 		if r.YieldsAs == trainyard.ClassPreempted {
 			n.LostAs = r.YieldsAs
 		}
-		tx.Event(c.event(scopeOf(n.Compute), "node", string(n.ID), "preempted", "", r.Yields))
+		tx.Event(c.event(scopeOf(n.Compute), "node", string(n.ID), "preempted", "", why))
 		return tx.PutNode(n)
 	})
 }

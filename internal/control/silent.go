@@ -89,6 +89,12 @@ func (c *Control) remarkOf(id trainyard.NodeID) string {
 	return c.remarks[id]
 }
 
+// What is kept of what a machine says of itself, which may be anything.
+const (
+	mostAway = 8   // engines that do not answer
+	mostSaid = 300 // characters of a sentence
+)
+
 // noteEngines keeps which engines of a node do not answer, for those who look at the node, and writes down when that changes. A report that
 // says of images whether they can be had, or that the node is taken away, tells nothing of engines.
 func (c *Control) noteEngines(ctx context.Context, r trainyard.Report) error {
@@ -97,8 +103,8 @@ func (c *Control) noteEngines(ctx context.Context, r trainyard.Report) error {
 	}
 	var now trainyard.Reason
 	var words []string
-	for _, w := range r.Away {
-		words = append(words, w.Why)
+	for _, w := range r.Away[:min(len(r.Away), mostAway)] {
+		words = append(words, shorten(w.Why, mostSaid))
 		if now.Since.IsZero() || w.Since.Before(now.Since) {
 			now.Since = w.Since
 		}
@@ -119,7 +125,8 @@ func (c *Control) noteEngines(ctx context.Context, r trainyard.Report) error {
 	})
 }
 
-// setEngineAway keeps why an engine of a node that there is does not answer; without a message all do. It writes down when that changes.
+// setEngineAway keeps why an engine of a node that there is does not answer; without a message all do. It writes down when
+// one goes away and when all are back, but not that what is said of it changes.
 func (c *Control) setEngineAway(tx *store.Tx, n *trainyard.Node, now trainyard.Reason) {
 	c.mu.Lock()
 	was := c.silent[n.ID]
@@ -131,6 +138,9 @@ func (c *Control) setEngineAway(tx *store.Tx, n *trainyard.Node, now trainyard.R
 		delete(c.silent, n.ID)
 	}
 	c.mu.Unlock()
+	if now.Message != "" && was.Message != "" {
+		return
+	}
 	what, why := "engine away", now.Message
 	if why == "" {
 		what, why = "engine back", "all its engines answer again"

@@ -1,9 +1,11 @@
 package control
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/trainyard/trainyard"
 	"github.com/trainyard/trainyard/internal/store"
@@ -110,5 +112,35 @@ func TestEnginesOfNodesThatAreGoneAreForgotten(t *testing.T) {
 	}
 	if fail(id) != "" || len(c.silent) > 0 {
 		t.Errorf("of nodes that are gone %v is kept", c.silent)
+	}
+}
+
+// A machine that says new things of its engines all the time, and much, costs no more than one that does not.
+func TestWhatAMachineSaysOfItselfIsKeptShort(t *testing.T) {
+	c, _ := placed(t)
+	n, err := c.Store.Node(t.Context(), "node")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 5 {
+		r := trainyard.Report{Node: n.ID, Epoch: n.Epoch}
+		for range 100 {
+			r.Away = append(r.Away, trainyard.EngineAway{Why: fmt.Sprintf("%d ", i) + strings.Repeat("ä", 5000)})
+		}
+		if err := c.Report(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		if why := c.engineAway(n.ID).Message; !strings.HasPrefix(why, fmt.Sprint(i)) || utf8.RuneCountInString(why) > mostAway*(mostSaid+2) {
+			t.Errorf("of report %d %d characters are kept", i, utf8.RuneCountInString(why))
+		}
+	}
+	if said := engineWords(t, c, n.ID); len(said) != 1 {
+		t.Errorf("%d events", len(said))
+	}
+	if err := c.Report(t.Context(), trainyard.Report{Node: n.ID, Epoch: n.Epoch, Yields: strings.Repeat("ä", 5000)}); err != nil {
+		t.Fatal(err)
+	}
+	if n, err = c.Store.Node(t.Context(), "node"); err != nil || n.Reason.Code != takenAway || utf8.RuneCountInString(n.Reason.Message) > mostSaid {
+		t.Errorf("of why it goes %d characters are kept, %v", utf8.RuneCountInString(n.Reason.Message), err)
 	}
 }
