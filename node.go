@@ -153,6 +153,7 @@ type Node struct {
 	Joined   time.Time
 	Seen     time.Time // last sign of life; kept in memory, written only when the state changes
 	IdleFrom time.Time // when it last became idle; zero while it works
+	LostAs   Class     // of tasks that are lost with a node that is taken away, if its agent has said so; "": NodeLost
 }
 
 // NodeState is where a node is in its life. Names are Azure ML's, with "creating" before them.
@@ -261,11 +262,12 @@ type Report struct {
 	Notes []string     `json:"notes,omitempty"`
 	Loads []TaskLoad   `json:"loads,omitempty"` // of replicas
 
-	Yields string `json:"yields,omitempty"` // why what the node runs on is taken away just now; "": it is not
+	Yields   string `json:"yields,omitempty"`   // why what the node runs on is taken away just now; "": it is not
+	YieldsAs Class  `json:"yieldsAs,omitempty"` // class of the tasks that end by that; agents of older versions do not say
 
 	Images []ImageWord `json:"images,omitempty"` // answers to Wanted.Images
 
-	Away []EngineAway `json:"away,omitempty"` // engines of the node that do not answer just now
+	Away []EngineAway `json:"away,omitempty"` // all engines of the node that do not answer just now; one with Yields or Images tells nothing of them
 }
 
 // EngineAway is that an engine of a node does not answer: nothing new is known of what it runs.

@@ -228,7 +228,7 @@ func (a *Agent) tell(ctx context.Context) error {
 	}
 }
 
-// send makes one report. What was not heard of tasks is said again; the engines are told of in every report.
+// send makes one report. What was not heard of tasks is said again; the engines are told of in all that it makes.
 func (a *Agent) send(ctx context.Context, l *lease, r trainyard.Report) error {
 	defer a.reports.land()
 	sent := time.Now()

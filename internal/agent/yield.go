@@ -37,7 +37,7 @@ func (a *Agent) yield(ctx context.Context) error {
 			k.stopBecause(n.Class, n.Why)
 		}
 	}
-	if a.tellYield(ctx, n.Why) {
+	if a.tellYield(ctx, &n) {
 		a.mu.Lock()
 		a.told = true
 		a.checkLeft()
@@ -49,14 +49,14 @@ func (a *Agent) yield(ctx context.Context) error {
 }
 
 // tellYield tells the server that the node goes, so that it places nothing there. It says false if there was no time for that.
-func (a *Agent) tellYield(ctx context.Context, why string) bool {
+func (a *Agent) tellYield(ctx context.Context, n *Notice) bool {
 	var tries backoff
 	for {
 		l, err := a.leases.get(ctx)
 		if err != nil {
 			return false
 		}
-		err = a.cfg.Link.Report(ctx, trainyard.Report{Node: a.cfg.Node, Epoch: l.Epoch, Yields: why})
+		err = a.cfg.Link.Report(ctx, trainyard.Report{Node: a.cfg.Node, Epoch: l.Epoch, Yields: n.Why, YieldsAs: n.Class})
 		switch {
 		case err == nil:
 			return true

@@ -10,16 +10,16 @@ import (
 	"github.com/trainyard/trainyard/internal/agent"
 )
 
-// yields says why the node goes, as the server was told.
-func (s *server) yields() string {
+// yields says why the node goes, and of which class that is, as the server was told.
+func (s *server) yields() (string, trainyard.Class) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, r := range s.history {
 		if r.Yields != "" {
-			return r.Yields
+			return r.Yields, r.YieldsAs
 		}
 	}
-	return ""
+	return "", ""
 }
 
 func TestWhatIsTakenAwayEndsItsTasksFirst(t *testing.T) {
@@ -44,7 +44,10 @@ func TestWhatIsTakenAwayEndsItsTasksFirst(t *testing.T) {
 				<-time.After(time.Second)
 				began := time.Now()
 				notice <- agent.Notice{Class: c.class, Why: "job 7 was canceled", Within: c.within}
-				y.until("the server knows", func() bool { return y.srv.yields() == "job 7 was canceled" })
+				y.until("the server knows", func() bool {
+					why, class := y.srv.yields()
+					return why == "job 7 was canceled" && class == c.class
+				})
 				y.srv.want(late)
 				if err := <-done; err != nil { // by itself
 					t.Error(err)

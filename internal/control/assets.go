@@ -274,7 +274,8 @@ func (c *Control) DeleteResource(ctx context.Context, who trainyard.User, scope 
 			return tx.DeleteResource(scope, kind, r.Name, r.Version)
 		})
 	}
-	return c.Store.Update(ctx, func(tx *store.Tx) error {
+	var gone []trainyard.NodeID
+	err := c.Store.Update(ctx, func(tx *store.Tx) (err error) {
 		if _, err := tx.Resource(scope, kind, name, version); err != nil {
 			return err
 		}
@@ -284,13 +285,20 @@ func (c *Control) DeleteResource(ctx context.Context, who trainyard.User, scope 
 		case kind == trainyard.KindWorkspace && scope.Fold() == trainyard.DefaultScope():
 			return trainyard.Conflict("the workspace %q is the server's own and cannot be deleted", name)
 		case kind == trainyard.KindWorkspace:
-			if err := c.unfurnish(tx, scope); err != nil {
+			if gone, err = c.unfurnish(tx, scope); err != nil {
 				return err
 			}
 		}
 		tx.Event(c.event(scope, string(kind), name, "deleted", who.Name, version))
 		return tx.DeleteResource(scope, kind, name, version)
 	})
+	if err != nil {
+		return err
+	}
+	for _, id := range gone {
+		c.forgetNode(id)
+	}
+	return nil
 }
 
 // furnish gives a new workspace what every workspace has: two datastores and the compute "local" with its node.
@@ -319,39 +327,41 @@ func (c *Control) furnish(tx *store.Tx, scope trainyard.Scope, who trainyard.Use
 		Reason: trainyard.Reason{Code: "Starting", Message: "the server's own agent is about to join", Since: now}})
 }
 
-// unfurnish takes away what furnish gave; a workspace with anything else in it is not deleted.
-func (c *Control) unfurnish(tx *store.Tx, scope trainyard.Scope) error {
+// unfurnish takes away what furnish gave; a workspace with anything else in it is not deleted. It returns the nodes that
+// are gone.
+func (c *Control) unfurnish(tx *store.Tx, scope trainyard.Scope) (gone []trainyard.NodeID, err error) {
 	comps, err := c.Store.Computes(context.Background(), scope)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, comp := range comps {
 		if comp.Spec.ComputeType != trainyard.ComputeLocal && !comp.Serverless {
-			return trainyard.Conflict("workspace %q still has compute %q; delete it first", scope.Workspace, comp.Name)
+			return nil, trainyard.Conflict("workspace %q still has compute %q; delete it first", scope.Workspace, comp.Name)
 		}
 		queued, running := c.Store.Counts(comp.Key())
 		if queued+running > 0 {
-			return trainyard.Conflict("workspace %q still has %s on %s; wait or cancel them", scope.Workspace, plural(queued+running, "job"), comp.Name)
+			return nil, trainyard.Conflict("workspace %q still has %s on %s; wait or cancel them", scope.Workspace, plural(queued+running, "job"), comp.Name)
 		}
 		nodes, err := tx.NodesOf(comp.Key())
 		if err != nil {
-			return err
+			return nil, err
 		}
 		for _, n := range nodes {
 			if err := tx.DeleteNode(n.ID); err != nil {
-				return err
+				return nil, err
 			}
+			gone = append(gone, n.ID)
 		}
 		if err := tx.DeleteCompute(comp.Key()); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	for _, d := range []string{trainyard.BlobDatastore, trainyard.ArtifactDatastore} {
 		if err := tx.DeleteResource(scope, trainyard.KindDatastore, d, ""); err != nil && !trainyard.IsNotFound(err) {
-			return err
+			return nil, err
 		}
 	}
-	return nil
+	return gone, nil
 }
 
 // AccountName is the storage account that datastores of this server name; the blob door takes any.

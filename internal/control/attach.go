@@ -202,14 +202,12 @@ func (c *Control) IsLeaving(ctx context.Context, id trainyard.NodeID) bool {
 
 // HostedFailed keeps on a compute, and for those who look at its node, why the agent in the server cannot work for it; "" forgets it.
 func (c *Control) HostedFailed(ctx context.Context, id trainyard.NodeID, why string) error {
-	if was := c.engineAway(id); was.Message != why {
-		c.setEngineAway(id, trainyard.Reason{Code: codeUnseen, Message: why, Since: c.Now()})
-	}
 	return c.Store.Update(ctx, func(tx *store.Tx) error {
 		n, err := tx.Node(id)
 		if err != nil {
 			return nil
 		}
+		c.setEngineAway(tx, n, trainyard.Reason{Code: codeUnseen, Message: why, Since: c.Now()})
 		comp, err := tx.Compute(n.Compute)
 		if err != nil {
 			return nil

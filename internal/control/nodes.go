@@ -62,15 +62,19 @@ func (c *Control) loseForgotten(tx *store.Tx, n *trainyard.Node, holding []train
 		if ref.Task().State.Rank() < trainyard.TaskRunning.Rank() || slices.Contains(holding, id) {
 			continue
 		}
-		if _, err := c.lose(tx, id, fmt.Sprintf("node %s came back without the task that it ran", n.ID)); err != nil {
+		if _, err := c.lose(tx, n, id, fmt.Sprintf("node %s came back without the task that it ran", n.ID)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// lose ends a task as lost with its node and lets policy act. It returns the nodes that must hear of it.
-func (c *Control) lose(tx *store.Tx, id trainyard.TaskID, why string) ([]trainyard.NodeID, error) {
+// takenAway is of a node whose agent has had notice that what it runs on goes.
+const takenAway = "TakenAway"
+
+// lose ends a task as lost with its node, or as preempted if the node was taken away for that, and lets policy act. It returns the nodes
+// that must hear of it.
+func (c *Control) lose(tx *store.Tx, n *trainyard.Node, id trainyard.TaskID, why string) ([]trainyard.NodeID, error) {
 	j, err := tx.Job(id.Job())
 	if err != nil {
 		return nil, nil // deleted meanwhile
@@ -81,6 +85,9 @@ func (c *Control) lose(tx *store.Tx, id trainyard.TaskID, why string) ([]trainya
 	}
 	t.State = trainyard.TaskEnded
 	t.Result = &trainyard.Result{Class: trainyard.ClassNodeLost, ExitCode: -1, Message: why}
+	if n.Reason.Code == takenAway && n.LostAs == trainyard.ClassPreempted {
+		t.Result.Class = n.LostAs
+	}
 	return c.step(tx, j)
 }
 
@@ -188,10 +195,14 @@ func (c *Control) noteYield(ctx context.Context, r trainyard.Report) error {
 		if comp, err := tx.Compute(n.Compute); err != nil || !comp.Elastic() {
 			return nil // an attached machine is waited for: there is no other
 		}
-		if err := n.MoveTo(trainyard.NodePreempted, trainyard.Reason{Code: "TakenAway", Message: r.Yields}, c.Now()); err != nil {
+		why := shorten(r.Yields, mostSaid)
+		if err := n.MoveTo(trainyard.NodePreempted, trainyard.Reason{Code: takenAway, Message: why}, c.Now()); err != nil {
 			return err
 		}
-		tx.Event(c.event(scopeOf(n.Compute), "node", string(n.ID), "preempted", "", r.Yields))
+		if r.YieldsAs == trainyard.ClassPreempted {
+			n.LostAs = r.YieldsAs
+		}
+		tx.Event(c.event(scopeOf(n.Compute), "node", string(n.ID), "preempted", "", why))
 		return tx.PutNode(n)
 	})
 }
@@ -366,7 +377,7 @@ func (c *Control) nodeGone(ctx context.Context, id trainyard.NodeID, why string)
 			return err
 		}
 		for _, ref := range tx.NodeTasks(id) {
-			more, err := c.lose(tx, ref.Task().ID, fmt.Sprintf("node %s was lost: %s", id, why))
+			more, err := c.lose(tx, n, ref.Task().ID, fmt.Sprintf("node %s was lost: %s", id, why))
 			if err != nil {
 				return err
 			}
@@ -378,16 +389,21 @@ func (c *Control) nodeGone(ctx context.Context, id trainyard.NodeID, why string)
 	if err != nil {
 		return err
 	}
-	c.mu.Lock()
-	delete(c.seen, id)
-	delete(c.remarks, id)
-	delete(c.silent, id)
-	c.mu.Unlock()
+	c.forgetNode(id)
 	for _, n := range told {
 		c.nodes.bump(n)
 	}
 	c.nodes.forget(id)
 	return nil
+}
+
+// forgetNode forgets what memory has of a node that is gone.
+func (c *Control) forgetNode(id trainyard.NodeID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.seen, id)
+	delete(c.remarks, id)
+	delete(c.silent, id)
 }
 
 // saw notes a sign of life.

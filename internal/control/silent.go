@@ -89,12 +89,22 @@ func (c *Control) remarkOf(id trainyard.NodeID) string {
 	return c.remarks[id]
 }
 
-// noteEngines keeps which engines of a node do not answer, for those who look at the node, and writes down when that changes.
+// What is kept of what a machine says of itself, which may be anything.
+const (
+	mostAway = 8   // engines that do not answer
+	mostSaid = 300 // characters of a sentence
+)
+
+// noteEngines keeps which engines of a node do not answer, for those who look at the node, and writes down when that changes. A report that
+// says of images whether they can be had, or that the node is taken away, tells nothing of engines.
 func (c *Control) noteEngines(ctx context.Context, r trainyard.Report) error {
+	if len(r.Images) > 0 || r.Yields != "" {
+		return nil
+	}
 	var now trainyard.Reason
 	var words []string
-	for _, w := range r.Away {
-		words = append(words, w.Why)
+	for _, w := range r.Away[:min(len(r.Away), mostAway)] {
+		words = append(words, shorten(w.Why, mostSaid))
 		if now.Since.IsZero() || w.Since.Before(now.Since) {
 			now.Since = w.Since
 		}
@@ -102,32 +112,40 @@ func (c *Control) noteEngines(ctx context.Context, r trainyard.Report) error {
 	if len(words) > 0 {
 		now.Code, now.Message = codeUnseen, strings.Join(words, "; ")
 	}
-	if was := c.setEngineAway(r.Node, now); was.Message == now.Message {
+	if c.engineAway(r.Node).Message == now.Message {
 		return nil
 	}
 	return c.Store.Update(ctx, func(tx *store.Tx) error {
 		n, err := tx.Node(r.Node)
 		if err != nil {
-			return nil
+			return nil // gone meanwhile
 		}
-		what, why := "engine away", now.Message
-		if len(words) == 0 {
-			what, why = "engine back", "all its engines answer again"
-		}
-		tx.Event(c.event(scopeOf(n.Compute), "node", string(n.ID), what, "", why))
+		c.setEngineAway(tx, n, now)
 		return nil
 	})
 }
 
-// setEngineAway keeps why an engine of the node does not answer, and returns why it did not before; without a message all do.
-func (c *Control) setEngineAway(id trainyard.NodeID, why trainyard.Reason) (was trainyard.Reason) {
+// setEngineAway keeps why an engine of a node that there is does not answer; without a message all do. It writes down when
+// one goes away and when all are back, but not that what is said of it changes.
+func (c *Control) setEngineAway(tx *store.Tx, n *trainyard.Node, now trainyard.Reason) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	was = c.silent[id]
-	if c.silent[id] = why; why.Message == "" {
-		delete(c.silent, id)
+	was := c.silent[n.ID]
+	if now.Message == was.Message {
+		c.mu.Unlock()
+		return
 	}
-	return was
+	if c.silent[n.ID] = now; now.Message == "" {
+		delete(c.silent, n.ID)
+	}
+	c.mu.Unlock()
+	if now.Message != "" && was.Message != "" {
+		return
+	}
+	what, why := "engine away", now.Message
+	if why == "" {
+		what, why = "engine back", "all its engines answer again"
+	}
+	tx.Event(c.event(scopeOf(n.Compute), "node", string(n.ID), what, "", why))
 }
 
 func (c *Control) engineAway(id trainyard.NodeID) trainyard.Reason {

@@ -1,9 +1,11 @@
 package control
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/trainyard/trainyard"
 	"github.com/trainyard/trainyard/internal/store"
@@ -43,6 +45,11 @@ func TestANodeWhoseEngineIsAwaySaysSo(t *testing.T) {
 			t.Errorf("the node says %+v", got)
 		}
 	}
+	for _, r := range []trainyard.Report{{Images: []trainyard.ImageWord{{Image: "alpine"}}}, {Yields: "it is taken away"}} {
+		if r.Node, r.Epoch = id, 1; c.Report(t.Context(), r) != nil || c.engineAway(id).Message != away.Why {
+			t.Errorf("after a report that tells nothing of engines the node says %+v", c.engineAway(id))
+		}
+	}
 	if got := report(); got != joined {
 		t.Errorf("after it answered the node says %+v", got)
 	}
@@ -53,17 +60,87 @@ func TestANodeWhoseEngineIsAwaySaysSo(t *testing.T) {
 	if err != nil || list[0].Why().Message != "the cluster cannot be reached" {
 		t.Errorf("the node that has no agent says %+v, %v", list[0].Why(), err)
 	}
-	events, err := c.Store.Events(t.Context(), trainyard.EventQuery{Scope: scope, Kind: "node", Subject: string(id)})
+	if got := report(); got != joined {
+		t.Errorf("with an agent that is well the node says %+v", got)
+	}
+	said := engineWords(t, c, id)
+	if want := "engine away: " + away.Why + "|engine back: all its engines answer again|engine away: the cluster cannot be reached" +
+		"|engine back: all its engines answer again"; strings.Join(said, "|") != want {
+		t.Errorf("events %q", said)
+	}
+}
+
+// engineWords are what is written down of the node's engines.
+func engineWords(t *testing.T, c *Control, id trainyard.NodeID) (said []string) {
+	t.Helper()
+	events, err := c.Store.Events(t.Context(), trainyard.EventQuery{Kind: "node", Subject: string(id)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var said []string
 	for _, e := range events {
 		if strings.HasPrefix(e.What, "engine") {
 			said = append(said, e.What+": "+e.Message)
 		}
 	}
-	if want := "engine away: " + away.Why + "|engine back: all its engines answer again"; strings.Join(said, "|") != want {
-		t.Errorf("events %q", said)
+	return said
+}
+
+// Nothing is kept of the engines of nodes that are not there, or gone.
+func TestEnginesOfNodesThatAreGoneAreForgotten(t *testing.T) {
+	c := newControl(t)
+	scope := trainyard.Scope{Subscription: trainyard.DefaultScope().Subscription, ResourceGroup: trainyard.DefaultScope().ResourceGroup, Workspace: "other"}
+	if _, _, err := c.PutResource(t.Context(), anAdmin, &trainyard.Resource{Scope: scope, Kind: trainyard.KindWorkspace, Name: "other"}); err != nil {
+		t.Fatal(err)
+	}
+	nodes, err := c.Store.Nodes(t.Context(), trainyard.MakeComputeKey(scope, trainyard.LocalCompute))
+	if err != nil || len(nodes) != 1 {
+		t.Fatalf("nodes %v, %v", nodes, err)
+	}
+	id := nodes[0].ID
+	fail := func(id trainyard.NodeID) string {
+		t.Helper()
+		if err := c.HostedFailed(t.Context(), id, "bad"); err != nil {
+			t.Fatal(err)
+		}
+		return c.engineAway(id).Message
+	}
+	if fail("nosuch") != "" || fail(id) != "bad" {
+		t.Errorf("kept are %v", c.silent)
+	}
+	if err := c.DeleteResource(t.Context(), anAdmin, scope, trainyard.KindWorkspace, "other", ""); err != nil {
+		t.Fatal(err)
+	}
+	if fail(id) != "" || len(c.silent) > 0 {
+		t.Errorf("of nodes that are gone %v is kept", c.silent)
+	}
+}
+
+// A machine that says new things of its engines all the time, and much, costs no more than one that does not.
+func TestWhatAMachineSaysOfItselfIsKeptShort(t *testing.T) {
+	c, _ := placed(t)
+	n, err := c.Store.Node(t.Context(), "node")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 5 {
+		r := trainyard.Report{Node: n.ID, Epoch: n.Epoch}
+		for range 100 {
+			r.Away = append(r.Away, trainyard.EngineAway{Why: fmt.Sprintf("%d ", i) + strings.Repeat("ä", 5000)})
+		}
+		if err := c.Report(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		if why := c.engineAway(n.ID).Message; !strings.HasPrefix(why, fmt.Sprint(i)) || utf8.RuneCountInString(why) > mostAway*(mostSaid+2) {
+			t.Errorf("of report %d %d characters are kept", i, utf8.RuneCountInString(why))
+		}
+	}
+	if said := engineWords(t, c, n.ID); len(said) != 1 {
+		t.Errorf("%d events", len(said))
+	}
+	if err := c.Report(t.Context(), trainyard.Report{Node: n.ID, Epoch: n.Epoch, Yields: strings.Repeat("ä", 5000)}); err != nil {
+		t.Fatal(err)
+	}
+	if n, err = c.Store.Node(t.Context(), "node"); err != nil || n.Reason.Code != takenAway || utf8.RuneCountInString(n.Reason.Message) > mostSaid {
+		t.Errorf("of why it goes %d characters are kept, %v", utf8.RuneCountInString(n.Reason.Message), err)
 	}
 }
