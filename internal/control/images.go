@@ -50,10 +50,17 @@ func newImages() images {
 	return images{asks: map[imageOf]*imageAsk{}, jobs: map[trainyard.JobKey]imageOf{}}
 }
 
-// want takes note that a job waits with an image.
+// want takes note that a job waits with an image; of none, which is the zero imageOf, it is only noted that an earlier job of this name waits
+// no more.
 func (q *images) want(key trainyard.JobKey, of imageOf) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if was, ok := q.jobs[key]; ok && was != of {
+		q.drop(was, key)
+	}
+	if of == (imageOf{}) {
+		return
+	}
 	a := q.asks[of]
 	if a == nil {
 		a = &imageAsk{jobs: map[trainyard.JobKey]bool{}}
@@ -76,13 +83,19 @@ func (q *images) wanting(of imageOf) []trainyard.JobKey {
 func (q *images) forget(of imageOf, jobs []trainyard.JobKey) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.drop(of, jobs...)
+}
+
+func (q *images) drop(of imageOf, jobs ...trainyard.JobKey) {
 	a := q.asks[of]
 	if a == nil {
 		return
 	}
 	for _, key := range jobs {
 		delete(a.jobs, key)
-		delete(q.jobs, key)
+		if q.jobs[key] == of { // else the name is another job's by now
+			delete(q.jobs, key)
+		}
 	}
 	if len(a.jobs) == 0 {
 		delete(q.asks, of)
@@ -147,10 +160,7 @@ func (q *images) answer(id trainyard.NodeID, w trainyard.ImageWord) (out []verdi
 			continue
 		}
 		if !w.Missing {
-			for key := range a.jobs {
-				delete(q.jobs, key)
-			}
-			delete(q.asks, of)
+			q.drop(of, slices.Collect(maps.Keys(a.jobs))...)
 			continue
 		}
 		delete(a.open, id)
@@ -188,11 +198,19 @@ func (q *images) lacks(key trainyard.JobKey) string {
 	return ""
 }
 
+// imageFor is the image that a job runs with, and where; zero if it has none that is there to be asked for.
+func imageFor(j *trainyard.Job) imageOf {
+	if e := j.Plan.Environment; e != nil && e.Image != "" && e.Context == "" {
+		return imageOf{trainyard.MakeComputeKey(j.Scope, j.Plan.Compute), e.Image}
+	}
+	return imageOf{}
+}
+
 // lookForImage sees to it that a job which waits is told if its image cannot be had.
 func (c *Control) lookForImage(j *trainyard.Job) {
-	if e := j.Plan.Environment; e != nil && e.Image != "" && e.Context == "" {
-		of := imageOf{trainyard.MakeComputeKey(j.Scope, j.Plan.Compute), e.Image}
-		c.images.want(j.Key(), of)
+	of := imageFor(j)
+	c.images.want(j.Key(), of)
+	if of != (imageOf{}) {
 		c.looks.AddAfter(of, imageAfter)
 	}
 }
@@ -263,12 +281,12 @@ func (v *verdict) words(comp *trainyard.Compute) string {
 	return text
 }
 
-// failForImage ends the jobs that wait for an image which cannot be had.
+// failForImage ends the jobs that wait for an image which cannot be had. Of a name that was used again meanwhile it is another job's.
 func (c *Control) failForImage(ctx context.Context, v verdict) error {
 	return c.Store.Update(ctx, func(tx *store.Tx) error {
 		for _, key := range v.jobs {
 			j, err := tx.Job(key)
-			if err != nil || j.Status.State != trainyard.JobQueued {
+			if err != nil || j.Status.State != trainyard.JobQueued || imageFor(j) != v.of {
 				continue
 			}
 			j.Status.Failure = &trainyard.Failure{Class: trainyard.ClassEnvironment, Message: v.why}
