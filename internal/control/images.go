@@ -150,8 +150,8 @@ type verdict struct {
 	jobs  []trainyard.JobKey
 }
 
-// answer takes note of what a node says. A question is settled by a node that can get the image, or does not know; when the last one
-// cannot, there is a verdict.
+// answer takes note of what a node says. A question is settled by a node that can get the image; when none of those that were asked can,
+// there is a verdict. One that does not know settles nothing: it is asked again with the others.
 func (q *images) answer(id trainyard.NodeID, w trainyard.ImageWord) (out []verdict) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -159,15 +159,18 @@ func (q *images) answer(id trainyard.NodeID, w trainyard.ImageWord) (out []verdi
 		if of.image != w.Image || !a.open[id] {
 			continue
 		}
-		if !w.Missing {
+		if !w.Missing && !w.Unknown {
 			q.drop(of, slices.Collect(maps.Keys(a.jobs))...)
 			continue
 		}
 		delete(a.open, id)
+		if w.Unknown {
+			continue
+		}
 		if a.said[id] = w.Why; !w.Certain {
 			a.doubt = id
 		}
-		if len(a.open) == 0 {
+		if len(a.said) == a.asked {
 			v := verdict{of: of, asked: a.asked, node: id, doubt: a.doubt != "", jobs: slices.Sorted(maps.Keys(a.jobs))}
 			if v.doubt {
 				v.node = a.doubt

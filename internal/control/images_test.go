@@ -116,8 +116,12 @@ func (w *waiter) look() (asked []trainyard.NodeID) {
 // says has a node answer: "" is that it has the image.
 func (w *waiter) says(id trainyard.NodeID, why string, certain bool) {
 	w.Helper()
-	word := trainyard.ImageWord{Image: itsImage, Missing: why != "", Certain: certain, Why: why}
-	if err := w.c.Report(w.Context(), trainyard.Report{Node: id, Epoch: 1, Images: []trainyard.ImageWord{word}}); err != nil {
+	w.report(id, trainyard.ImageWord{Image: itsImage, Missing: why != "", Certain: certain, Why: why})
+}
+
+func (w *waiter) report(id trainyard.NodeID, words ...trainyard.ImageWord) {
+	w.Helper()
+	if err := w.c.Report(w.Context(), trainyard.Report{Node: id, Epoch: 1, Images: words}); err != nil {
 		w.Fatal(err)
 	}
 }
@@ -182,6 +186,34 @@ func TestAWaitingJobSaysThatItsImageIsOutOfReachForAsLongAsItIs(t *testing.T) {
 	w.want(trainyard.JobQueued, full)
 	if asked := w.look(); len(asked) != 0 {
 		t.Errorf("when it was found %v were asked", asked)
+	}
+}
+
+// A node whose engine is away does not have the image for that.
+func TestANodeThatDoesNotKnowIsAskedAgain(t *testing.T) {
+	w := newWaiter(t, 2, "a", "b")
+	full := w.job("waits").Status.Reason.Message
+	lack := full + "; and none of its 2 nodes can get the image at the moment: node b says: " + away
+	unknown := trainyard.ImageWord{Image: itsImage, Unknown: true}
+	w.look()
+	w.says("a", away, false)
+	w.report("b", unknown)
+	w.want(trainyard.JobQueued, full)
+	if asked := w.c.images.of("b"); len(asked) > 0 {
+		t.Errorf("it is asked again at once for %q", asked)
+	}
+	if asked := w.look(); len(asked) != 2 {
+		t.Errorf("later %v were asked", asked)
+	}
+	w.says("a", away, false)
+	w.says("b", away, false)
+	w.want(trainyard.JobQueued, lack)
+	w.look()
+	w.report("a", unknown)
+	w.report("b", unknown)
+	w.want(trainyard.JobQueued, lack)
+	if asked := w.look(); len(asked) != 2 {
+		t.Errorf("at last %v were asked", asked)
 	}
 }
 
