@@ -230,7 +230,7 @@ func (c *Control) askForImage(ctx context.Context, of imageOf) (again time.Durat
 			to = append(to, n.ID)
 		}
 	}
-	gone := slices.DeleteFunc(c.images.wanting(of), c.waits)
+	gone := slices.DeleteFunc(c.images.wanting(of), c.Store.Waits)
 	c.images.forget(of, gone)
 	put, again := c.images.ask(of, to, c.Now())
 	if put {
@@ -239,12 +239,6 @@ func (c *Control) askForImage(ctx context.Context, of imageOf) (again time.Durat
 		}
 	}
 	return again, nil
-}
-
-// waits says whether a job is in the queue.
-func (c *Control) waits(key trainyard.JobKey) bool {
-	_, position := c.Store.Reason(key)
-	return position > 0
 }
 
 // noteImage takes note of what a node says of an image. When all nodes that were asked say that it cannot be had, the jobs that wait for it
