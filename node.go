@@ -246,6 +246,8 @@ type ImageWord struct {
 	Missing bool   `json:"missing,omitempty"` // it is not here and cannot be pulled now
 	Certain bool   `json:"certain,omitempty"` // nor later: the registry has answered, or the name is none
 	Why     string `json:"why,omitempty"`
+
+	Unknown bool `json:"unknown,omitempty"` // the engine cannot say just now
 }
 
 // Dial asks an agent to connect the server with a replica's port: the agent opens a connection to the server and names ID on it.

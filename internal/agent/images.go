@@ -59,8 +59,9 @@ func (a *Agent) lookForImage(ctx context.Context, checker target.ImageChecker, i
 	under, cancel := context.WithTimeout(ctx, imagePatience)
 	word, err := checker.CheckImage(under, image)
 	cancel()
-	if err != nil { // nothing is known, which holds nobody up
-		word = trainyard.ImageWord{Image: image}
+	if err != nil {
+		a.log.Debug("see whether an image can be had", "image", image, "err", err)
+		word = trainyard.ImageWord{Image: image, Unknown: true}
 	}
 	var tries backoff
 	for range 5 {

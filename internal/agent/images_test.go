@@ -2,15 +2,19 @@ package agent_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/trainyard/trainyard"
 )
 
-// CheckImage says that there is no image "away" yet.
+// CheckImage says that there is no image "away" yet. It cannot say anything of "dark".
 func (c *containers) CheckImage(_ context.Context, image string) (trainyard.ImageWord, error) {
 	c.ask()
+	if image == "dark" {
+		return trainyard.ImageWord{Image: image}, errors.New("the engine is away")
+	}
 	return trainyard.ImageWord{Image: image, Missing: image == "away", Why: "the registry is away"}, nil
 }
 
@@ -46,5 +50,23 @@ func TestAnImageIsLookedForAsOftenAsItIsAskedFor(t *testing.T) {
 				t.Errorf("%d words of images, want 3", n)
 			}
 		})
+	})
+}
+
+func TestAnEngineThatIsAwayDoesNotHaveAnImage(t *testing.T) {
+	isolated(t, func(y *yard) {
+		c := withContainers(y)
+		defer c.off()
+		y.during(func() {
+			y.srv.change(func() { y.srv.images = []string{"dark", "here"} })
+			y.until("both are answered", func() bool { return y.words("dark") > 0 && y.words("here") > 0 })
+		})
+		for _, r := range y.srv.told() {
+			for _, w := range r.Images {
+				if w.Unknown != (w.Image == "dark") || w.Missing {
+					t.Errorf("it was said: %+v", w)
+				}
+			}
+		}
 	})
 }

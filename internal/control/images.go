@@ -50,10 +50,17 @@ func newImages() images {
 	return images{asks: map[imageOf]*imageAsk{}, jobs: map[trainyard.JobKey]imageOf{}}
 }
 
-// want takes note that a job waits with an image.
+// want takes note that a job waits with an image; of none, which is the zero imageOf, it is only noted that an earlier job of this name waits
+// no more.
 func (q *images) want(key trainyard.JobKey, of imageOf) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if was, ok := q.jobs[key]; ok && was != of {
+		q.drop(was, key)
+	}
+	if of == (imageOf{}) {
+		return
+	}
 	a := q.asks[of]
 	if a == nil {
 		a = &imageAsk{jobs: map[trainyard.JobKey]bool{}}
@@ -76,13 +83,19 @@ func (q *images) wanting(of imageOf) []trainyard.JobKey {
 func (q *images) forget(of imageOf, jobs []trainyard.JobKey) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	q.drop(of, jobs...)
+}
+
+func (q *images) drop(of imageOf, jobs ...trainyard.JobKey) {
 	a := q.asks[of]
 	if a == nil {
 		return
 	}
 	for _, key := range jobs {
 		delete(a.jobs, key)
-		delete(q.jobs, key)
+		if q.jobs[key] == of { // else the name is another job's by now
+			delete(q.jobs, key)
+		}
 	}
 	if len(a.jobs) == 0 {
 		delete(q.asks, of)
@@ -137,8 +150,8 @@ type verdict struct {
 	jobs  []trainyard.JobKey
 }
 
-// answer takes note of what a node says. A question is settled by a node that can get the image, or does not know; when the last one
-// cannot, there is a verdict.
+// answer takes note of what a node says. A question is settled by a node that can get the image; when none of those that were asked can,
+// there is a verdict. One that does not know settles nothing: it is asked again with the others.
 func (q *images) answer(id trainyard.NodeID, w trainyard.ImageWord) (out []verdict) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -146,18 +159,18 @@ func (q *images) answer(id trainyard.NodeID, w trainyard.ImageWord) (out []verdi
 		if of.image != w.Image || !a.open[id] {
 			continue
 		}
-		if !w.Missing {
-			for key := range a.jobs {
-				delete(q.jobs, key)
-			}
-			delete(q.asks, of)
+		if !w.Missing && !w.Unknown {
+			q.drop(of, slices.Collect(maps.Keys(a.jobs))...)
 			continue
 		}
 		delete(a.open, id)
+		if w.Unknown {
+			continue
+		}
 		if a.said[id] = w.Why; !w.Certain {
 			a.doubt = id
 		}
-		if len(a.open) == 0 {
+		if len(a.said) == a.asked {
 			v := verdict{of: of, asked: a.asked, node: id, doubt: a.doubt != "", jobs: slices.Sorted(maps.Keys(a.jobs))}
 			if v.doubt {
 				v.node = a.doubt
@@ -188,11 +201,19 @@ func (q *images) lacks(key trainyard.JobKey) string {
 	return ""
 }
 
+// imageFor is the image that a job runs with, and where; zero if it has none that is there to be asked for.
+func imageFor(j *trainyard.Job) imageOf {
+	if e := j.Plan.Environment; e != nil && e.Image != "" && e.Context == "" {
+		return imageOf{trainyard.MakeComputeKey(j.Scope, j.Plan.Compute), e.Image}
+	}
+	return imageOf{}
+}
+
 // lookForImage sees to it that a job which waits is told if its image cannot be had.
 func (c *Control) lookForImage(j *trainyard.Job) {
-	if e := j.Plan.Environment; e != nil && e.Image != "" && e.Context == "" {
-		of := imageOf{trainyard.MakeComputeKey(j.Scope, j.Plan.Compute), e.Image}
-		c.images.want(j.Key(), of)
+	of := imageFor(j)
+	c.images.want(j.Key(), of)
+	if of != (imageOf{}) {
 		c.looks.AddAfter(of, imageAfter)
 	}
 }
@@ -209,7 +230,7 @@ func (c *Control) askForImage(ctx context.Context, of imageOf) (again time.Durat
 			to = append(to, n.ID)
 		}
 	}
-	gone := slices.DeleteFunc(c.images.wanting(of), c.waits)
+	gone := slices.DeleteFunc(c.images.wanting(of), c.Store.Waits)
 	c.images.forget(of, gone)
 	put, again := c.images.ask(of, to, c.Now())
 	if put {
@@ -218,12 +239,6 @@ func (c *Control) askForImage(ctx context.Context, of imageOf) (again time.Durat
 		}
 	}
 	return again, nil
-}
-
-// waits says whether a job is in the queue.
-func (c *Control) waits(key trainyard.JobKey) bool {
-	_, position := c.Store.Reason(key)
-	return position > 0
 }
 
 // noteImage takes note of what a node says of an image. When all nodes that were asked say that it cannot be had, the jobs that wait for it
@@ -263,12 +278,12 @@ func (v *verdict) words(comp *trainyard.Compute) string {
 	return text
 }
 
-// failForImage ends the jobs that wait for an image which cannot be had.
+// failForImage ends the jobs that wait for an image which cannot be had. Of a name that was used again meanwhile it is another job's.
 func (c *Control) failForImage(ctx context.Context, v verdict) error {
 	return c.Store.Update(ctx, func(tx *store.Tx) error {
 		for _, key := range v.jobs {
 			j, err := tx.Job(key)
-			if err != nil || j.Status.State != trainyard.JobQueued {
+			if err != nil || j.Status.State != trainyard.JobQueued || imageFor(j) != v.of {
 				continue
 			}
 			j.Status.Failure = &trainyard.Failure{Class: trainyard.ClassEnvironment, Message: v.why}

@@ -51,9 +51,11 @@ func newWaiter(t *testing.T, high int, nodes ...trainyard.NodeID) *waiter {
 	if err != nil {
 		t.Fatal(err)
 	}
-	env := &trainyard.Resource{Scope: w.comp.Scope, Kind: trainyard.KindEnvironment, Name: "env", Version: "1", Properties: json.RawMessage(`{"image":"` + itsImage + `"}`)}
-	if _, _, err := w.c.PutResource(t.Context(), anAdmin, env); err != nil {
-		t.Fatal(err)
+	for version, image := range map[string]string{"1": itsImage, "2": "registry.lab/train:2"} {
+		env := &trainyard.Resource{Scope: w.comp.Scope, Kind: trainyard.KindEnvironment, Name: "env", Version: version, Properties: json.RawMessage(`{"image":"` + image + `"}`)}
+		if _, _, err := w.c.PutResource(t.Context(), anAdmin, env); err != nil {
+			t.Fatal(err)
+		}
 	}
 	w.of = imageOf{w.comp.Key(), itsImage}
 	for _, id := range nodes {
@@ -67,8 +69,24 @@ func newWaiter(t *testing.T, high int, nodes ...trainyard.NodeID) *waiter {
 
 func (w *waiter) submit(name, env string) {
 	w.Helper()
-	j := &trainyard.Job{Scope: w.comp.Scope, Name: name, Spec: trainyard.JobSpec{JobType: "Command", Command: "true", ComputeID: "lab", EnvironmentID: env}}
+	w.submitTo("lab", name, env)
+}
+
+func (w *waiter) submitTo(compute, name, env string) {
+	w.Helper()
+	j := &trainyard.Job{Scope: w.comp.Scope, Name: name, Spec: trainyard.JobSpec{JobType: "Command", Command: "true", ComputeID: compute, EnvironmentID: env}}
 	if _, _, err := w.c.SubmitJob(w.Context(), anAdmin, j); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// remove cancels and deletes a job that waits.
+func (w *waiter) remove(name string) {
+	w.Helper()
+	if err := w.c.CancelJob(w.Context(), anAdmin, w.comp.Scope, name); err != nil {
+		w.Fatal(err)
+	}
+	if err := w.c.DeleteJob(w.Context(), anAdmin, w.comp.Scope, name); err != nil {
 		w.Fatal(err)
 	}
 }
@@ -98,8 +116,12 @@ func (w *waiter) look() (asked []trainyard.NodeID) {
 // says has a node answer: "" is that it has the image.
 func (w *waiter) says(id trainyard.NodeID, why string, certain bool) {
 	w.Helper()
-	word := trainyard.ImageWord{Image: itsImage, Missing: why != "", Certain: certain, Why: why}
-	if err := w.c.Report(w.Context(), trainyard.Report{Node: id, Epoch: 1, Images: []trainyard.ImageWord{word}}); err != nil {
+	w.report(id, trainyard.ImageWord{Image: itsImage, Missing: why != "", Certain: certain, Why: why})
+}
+
+func (w *waiter) report(id trainyard.NodeID, words ...trainyard.ImageWord) {
+	w.Helper()
+	if err := w.c.Report(w.Context(), trainyard.Report{Node: id, Epoch: 1, Images: words}); err != nil {
 		w.Fatal(err)
 	}
 }
@@ -164,6 +186,34 @@ func TestAWaitingJobSaysThatItsImageIsOutOfReachForAsLongAsItIs(t *testing.T) {
 	w.want(trainyard.JobQueued, full)
 	if asked := w.look(); len(asked) != 0 {
 		t.Errorf("when it was found %v were asked", asked)
+	}
+}
+
+// A node whose engine is away does not have the image for that.
+func TestANodeThatDoesNotKnowIsAskedAgain(t *testing.T) {
+	w := newWaiter(t, 2, "a", "b")
+	full := w.job("waits").Status.Reason.Message
+	lack := full + "; and none of its 2 nodes can get the image at the moment: node b says: " + away
+	unknown := trainyard.ImageWord{Image: itsImage, Unknown: true}
+	w.look()
+	w.says("a", away, false)
+	w.report("b", unknown)
+	w.want(trainyard.JobQueued, full)
+	if asked := w.c.images.of("b"); len(asked) > 0 {
+		t.Errorf("it is asked again at once for %q", asked)
+	}
+	if asked := w.look(); len(asked) != 2 {
+		t.Errorf("later %v were asked", asked)
+	}
+	w.says("a", away, false)
+	w.says("b", away, false)
+	w.want(trainyard.JobQueued, lack)
+	w.look()
+	w.report("a", unknown)
+	w.report("b", unknown)
+	w.want(trainyard.JobQueued, lack)
+	if asked := w.look(); len(asked) != 2 {
+		t.Errorf("at last %v were asked", asked)
 	}
 }
 
@@ -263,4 +313,55 @@ func TestAJobThatWaitsAgainSaysAllOfWhy(t *testing.T) {
 	w.look()
 	w.says("a", away, false)
 	w.want(trainyard.JobQueued, "attempt 1 was preempted; lab is at its maximum of 1 node; job on-a is there; and the image cannot be had at the moment: node a says: "+away)
+}
+
+// What is said of an image is no affair of a job that came by the name of one which had it.
+func TestAJobHearsNothingOfTheImageOfAnEarlierOneOfItsName(t *testing.T) {
+	for _, tt := range []struct{ name, compute, env string }{
+		{"another image", "lab", "azureml:env:2"},
+		{"another compute", "lab2", "azureml:env:1"},
+		{"no image", "lab", ""},
+	} {
+		for _, late := range []bool{false, true} { // the new job comes when it is known that the old one's image is out of reach
+			w := newWaiter(t, 1, "a")
+			putCluster(t, w.c, "lab2", 0, 1)
+			w.look()
+			if late {
+				w.says("a", away, false)
+				w.look()
+			}
+			w.remove("waits")
+			w.submitTo(tt.compute, "waits", tt.env)
+			w.round()
+			why := w.job("waits").Status.Reason.Message
+			if strings.Contains(why, "image") {
+				t.Errorf("%s: it waits because %q", tt.name, why)
+			}
+			w.says("a", none, true)
+			if j := w.job("waits"); j.Status.State != trainyard.JobQueued || j.Status.Reason.Message != why {
+				t.Errorf("%s: %s because %q, want it to wait because %q", tt.name, j.Status.State, j.Status.Reason.Message, why)
+			}
+			if asked := w.look(); len(asked) > 0 {
+				t.Errorf("%s: %v were asked for the image of the job that is gone", tt.name, asked)
+			}
+		}
+	}
+}
+
+// A verdict may be on its way when the name is used again: what counts is the job as it is stored then.
+func TestAVerdictIsOnTheJobsThatHaveTheImage(t *testing.T) {
+	w := newWaiter(t, 1, "a")
+	v := verdict{of: w.of, asked: 1, node: "a", why: none, jobs: []trainyard.JobKey{trainyard.MakeJobKey(w.comp.Scope, "waits")}}
+	w.remove("waits")
+	w.submit("waits", "azureml:env:2")
+	w.round()
+	why := w.job("waits").Status.Reason.Message
+	if err := w.c.failForImage(t.Context(), v); err != nil {
+		t.Fatal(err)
+	}
+	w.want(trainyard.JobQueued, why)
+	w.c.images.forget(v.of, v.jobs)
+	if got := w.c.images.jobs[v.jobs[0]].image; got != "registry.lab/train:2" {
+		t.Errorf("it waits with image %q", got)
+	}
 }

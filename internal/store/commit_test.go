@@ -250,5 +250,8 @@ func TestReasonsAndPlacesInTheQueue(t *testing.T) {
 		if got := fmt.Sprintf("%s %d", why.Code, at); got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
+		if got := s.Waits(key(name)); got != (at > 0) {
+			t.Errorf("%s waits at %d: %v", name, at, got)
+		}
 	}
 }

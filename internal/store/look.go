@@ -156,6 +156,14 @@ func (s *Store) QueueOf(key trainyard.ComputeKey) []trainyard.QueuedJob {
 	return nil
 }
 
+// Waits says whether a job is in the queue of its compute. It costs the same however long that is.
+func (s *Store) Waits(key trainyard.JobKey) bool {
+	s.image.mu.RLock()
+	defer s.image.mu.RUnlock()
+	_, ok := s.image.waiting[key]
+	return ok
+}
+
 // Counts says how many jobs of a compute wait and how many are placed.
 func (s *Store) Counts(key trainyard.ComputeKey) (queued, running int) {
 	s.image.mu.RLock()
