@@ -29,6 +29,7 @@ const (
 type Reason struct {
 	Code    string    `json:"code,omitempty"`    // short, stable, CamelCase: "AtMaximumNodes"
 	Message string    `json:"message,omitempty"` // a sentence that names the thing, and what would change it
+	Cause   string    `json:"cause,omitempty"`   // of what is away: the part of Message that says why
 	Since   time.Time `json:"since,omitzero"`
 }
 

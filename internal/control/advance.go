@@ -79,7 +79,7 @@ func preparing(j *trainyard.Job, a *trainyard.Attempt) trainyard.Reason {
 		}
 	}
 	if away := unseen(a); away != "" {
-		return engineAway(j, why.Message+"; it cannot begin: "+away+"; it is asked for again and again")
+		return engineAway(j, why.Message+"; it cannot begin: ", away, "; it is asked for again and again")
 	}
 	return why
 }
@@ -87,7 +87,7 @@ func preparing(j *trainyard.Job, a *trainyard.Attempt) trainyard.Reason {
 // runs says how a job runs, as far as is known.
 func runs(j *trainyard.Job, a *trainyard.Attempt) trainyard.Reason {
 	if why := unseen(a); why != "" {
-		return engineAway(j, "the process ran when it was last seen; now it cannot be seen: "+why+"; it is asked for again and again")
+		return engineAway(j, "the process ran when it was last seen; now it cannot be seen: ", why, "; it is asked for again and again")
 	}
 	return trainyard.Reason{Code: "Running", Message: "the process runs"}
 }
@@ -95,7 +95,7 @@ func runs(j *trainyard.Job, a *trainyard.Attempt) trainyard.Reason {
 // canceling says how the end of a job comes on.
 func canceling(j *trainyard.Job, a *trainyard.Attempt) trainyard.Reason {
 	if why := unseen(a); why != "" {
-		return engineAway(j, canceled(j)+"; the process cannot be reached: "+why+"; it ends when that answers")
+		return engineAway(j, canceled(j)+"; the process cannot be reached: ", why, "; it ends when that answers")
 	}
 	return trainyard.Reason{Code: "CancelRequested", Message: canceled(j) + "; the process is being stopped"}
 }
@@ -103,9 +103,9 @@ func canceling(j *trainyard.Job, a *trainyard.Attempt) trainyard.Reason {
 // codeUnseen is of a job whose engine does not answer.
 const codeUnseen = "EngineAway"
 
-// engineAway is the reason of a job whose engine does not answer, since it began not to.
-func engineAway(j *trainyard.Job, message string) trainyard.Reason {
-	r := trainyard.Reason{Code: codeUnseen, Message: message}
+// engineAway is the reason of a job whose engine does not answer, since it began not to: why, in a sentence.
+func engineAway(j *trainyard.Job, before, why, after string) trainyard.Reason {
+	r := trainyard.Reason{Code: codeUnseen, Message: before + why + after, Cause: why}
 	if j.Status.Reason.Code == codeUnseen {
 		r.Since = j.Status.Reason.Since
 	}

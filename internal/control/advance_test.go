@@ -172,3 +172,23 @@ func TestTimelineHasNoGaps(t *testing.T) {
 		}
 	}
 }
+
+// Of a task whose node was lost nobody said when it ended; its attempt's end is known.
+func TestTimelineOfALostAttemptEndsWithIt(t *testing.T) {
+	at := func(s int) time.Time { return t0.Add(time.Duration(s) * time.Second) }
+	j := attempt(trainyard.JobCompleted, ended(trainyard.ClassNodeLost, -1))
+	j.Status.Attempts = append(j.Status.Attempts, attempt(trainyard.JobCompleted, ended(trainyard.ClassOK, 0)).Status.Attempts[0])
+	first, second := &j.Status.Attempts[0], &j.Status.Attempts[1]
+	first.Placed, first.Ended, second.Placed, second.Ended, j.Status.Ended = at(1), at(60), at(61), at(80), at(80)
+	first.Tasks[0].Spans = []trainyard.Span{{Name: trainyard.SpanUser, Start: at(2)}}
+	second.Tasks[0].Spans = []trainyard.Span{{Name: trainyard.SpanUser, Start: at(62), End: at(80)}}
+	var users []trainyard.Span
+	for _, s := range timeline(j, at(500)) {
+		if s.Name == trainyard.SpanUser {
+			users = append(users, s)
+		}
+	}
+	if len(users) != 2 || !users[0].End.Equal(at(60)) || !users[1].Start.Equal(at(62)) || !users[1].End.Equal(at(80)) {
+		t.Errorf("its process ran %v", users)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -62,11 +63,35 @@ func (c *Control) dropAttached(ctx context.Context, key trainyard.ComputeKey) er
 		if n.State == trainyard.NodeIdle || c.Now().Sub(c.lastSeen(n.ID)) < expire && n.Epoch > 0 {
 			continue // it is there, and will be let go of in order
 		}
-		if err := c.nodeGone(ctx, n.ID, "detached by force while it could not be reached"); err != nil {
+		const why = "detached by force while it could not be reached"
+		if err := c.warnOf(ctx, n.ID, why+": what ran there goes on until it is reached, or by itself"); err != nil {
+			return err
+		}
+		if err := c.nodeGone(ctx, n.ID, why); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// warnOf writes down on the jobs of a node what they would not say: one that was canceled ends as that.
+func (c *Control) warnOf(ctx context.Context, id trainyard.NodeID, why string) error {
+	return c.Store.Update(ctx, func(tx *store.Tx) error {
+		for _, ref := range tx.NodeTasks(id) {
+			if ref.Task().State == trainyard.TaskEnded {
+				continue
+			}
+			j, err := tx.Job(ref.Job.Key())
+			if err != nil {
+				return err
+			}
+			j.Status.Warnings = trainyard.Warn(j.Status.Warnings, fmt.Sprintf("node %s was %s", id, why))
+			if err := tx.PutJob(j); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // Found is what a look at an engine or a machine found.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/store"
 )
 
 // placed is a job that has one task, on the node of a cluster.
@@ -67,7 +68,8 @@ func TestACancelThatWaitsForAnEngineSaysSo(t *testing.T) {
 			t.Errorf("%s: its timeline says %q", state, last.Note)
 		}
 		tell(trainyard.TaskEnded, "")
-		if j = jobOf(t, c); j.Status.State != trainyard.JobCanceled || !strings.Contains(strings.Join(j.Status.Warnings, "\n"), want) {
+		j = jobOf(t, c)
+		if said := strings.Join(j.Status.Warnings, "\n"); j.Status.State != trainyard.JobCanceled || !strings.HasSuffix(said, "nothing could be seen of it: the engine hangs (node node)") {
 			t.Errorf("%s: then it is %s, with warnings %q", state, j.Status.State, j.Status.Warnings)
 		}
 		if got := engineEvents(t, c); !slices.Equal(got, []string{"engine away", "engine back"}) {
@@ -118,8 +120,38 @@ func TestACancelThatWaitsForASilentNodeSaysSo(t *testing.T) {
 	c.saw("node")
 	now := c.Now()
 	c.Now = func() time.Time { return now.Add(2 * quiet) }
-	want := "; the process is being stopped; nothing was heard of node node for"
+	want := "canceled by admin; nothing was heard of node node since " + clock(now)
 	if why := jobOf(t, c).Status.Reason; why.Code != codeSilent || !strings.Contains(why.Message, want) || !strings.Contains(why.Message, "the node is ended, and the job with it") {
 		t.Errorf("it says %+v", why)
+	}
+}
+
+// A machine that is detached while it is away may run on what it ran, whatever has become of the job.
+func TestAJobOfAMachineThatWasDetachedUnreachedSaysSo(t *testing.T) {
+	c, tell := placed(t)
+	tell(trainyard.TaskRunning, "")
+	if err := c.CancelJob(t.Context(), anAdmin, trainyard.DefaultScope(), "j"); err != nil {
+		t.Fatal(err)
+	}
+	comp := trainyard.MakeComputeKey(trainyard.DefaultScope(), "cpu")
+	err := c.Store.Update(t.Context(), func(tx *store.Tx) error {
+		machine, err := tx.Compute(comp)
+		if err != nil {
+			return err
+		}
+		machine.Spec = trainyard.ComputeSpec{ComputeType: "VirtualMachine"}
+		return tx.PutCompute(machine)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := c.Now()
+	c.Now = func() time.Time { return now.Add(2 * expire) }
+	if err := c.dropAttached(t.Context(), comp); err != nil {
+		t.Fatal(err)
+	}
+	j := jobOf(t, c)
+	if said := strings.Join(j.Status.Warnings, "\n"); j.Status.State != trainyard.JobCanceled || !strings.Contains(said, "node node was detached by force while it could not be reached: what ran there goes on") {
+		t.Errorf("it is %s, with warnings %q", j.Status.State, said)
 	}
 }

@@ -184,6 +184,9 @@ func (c *Control) present(ctx context.Context, j *trainyard.Job) *trainyard.Job 
 	c.presentSteps(j)
 	if why, silent := c.silence(ctx, j); silent {
 		last := j.Status.Reason
+		if j.Status.State == trainyard.JobCancelRequested {
+			last.Message = canceled(j) // that its process is being stopped nobody knows
+		}
 		j.Status.Reason = trainyard.Reason{Code: codeSilent, Message: strings.TrimPrefix(last.Message+"; ", "; ") + why, Since: last.Since}
 	}
 	if j.Status.State == trainyard.JobQueued {

@@ -93,11 +93,14 @@ func (c *Control) lose(tx *store.Tx, n *trainyard.Node, id trainyard.TaskID, why
 
 // Wanted is what should be on the node; it waits until that is newer than after.
 func (c *Control) Wanted(ctx context.Context, id trainyard.NodeID, epoch, after int64) (trainyard.Wanted, error) {
+	if _, err := c.speaker(ctx, id, epoch); err != nil {
+		return trainyard.Wanted{}, err
+	}
 	rev := c.nodes.wait(ctx, id, after, pollHold)
 	if err := ctx.Err(); err != nil {
 		return trainyard.Wanted{}, err
 	}
-	n, err := c.speaker(ctx, id, epoch)
+	n, err := c.nodeOf(ctx, id, epoch) // that it is answered is no word of its agent's
 	if err != nil {
 		return trainyard.Wanted{}, err
 	}
@@ -112,8 +115,17 @@ func (c *Control) Wanted(ctx context.Context, id trainyard.NodeID, epoch, after 
 	return w, nil
 }
 
-// speaker is the node, if the caller's epoch is the present one.
+// speaker is the node whose agent speaks, if the caller's epoch is the present one.
 func (c *Control) speaker(ctx context.Context, id trainyard.NodeID, epoch int64) (*trainyard.Node, error) {
+	n, err := c.nodeOf(ctx, id, epoch)
+	if err == nil {
+		c.saw(id)
+	}
+	return n, err
+}
+
+// nodeOf is the node, if the epoch is the present one.
+func (c *Control) nodeOf(ctx context.Context, id trainyard.NodeID, epoch int64) (*trainyard.Node, error) {
 	n, err := c.Store.Node(ctx, id)
 	if err != nil {
 		return nil, err
@@ -124,7 +136,6 @@ func (c *Control) speaker(ctx context.Context, id trainyard.NodeID, epoch int64)
 	if n.State == trainyard.NodeUnusable && n.Epoch > 0 { // it was given up, and is here after all: joining makes it usable
 		return nil, trainyard.Conflict("nothing was heard of node %q for too long: join again", id)
 	}
-	c.saw(id)
 	return n, nil
 }
 
@@ -339,7 +350,7 @@ func (c *Control) giveUp(ctx context.Context, id trainyard.NodeID) error {
 		if err != nil || !n.State.Usable() && !preempted {
 			return nil
 		}
-		why := trainyard.Reason{Code: "NotHeardOf", Message: fmt.Sprintf("nothing was heard of its agent for %s", expire)}
+		why := trainyard.Reason{Code: "NotHeardOf", Message: "nothing was heard of its agent since " + clock(c.lastSeen(id))}
 		if preempted { // what it is given up for was known before
 			why = n.Reason
 		} else {

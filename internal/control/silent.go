@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -30,8 +31,8 @@ func (c *Control) silence(ctx context.Context, j *trainyard.Job) (why string, ok
 		c.mu.Lock()
 		last, note := c.seen[t.Node], c.remarks[t.Node]
 		c.mu.Unlock()
-		if for_ := c.Now().Sub(last); !last.IsZero() && for_ > quiet {
-			text := fmt.Sprintf("nothing was heard of node %s for %s", t.Node, for_.Round(time.Second))
+		if !last.IsZero() && c.Now().Sub(last) > quiet {
+			text := fmt.Sprintf("nothing was heard of node %s since %s", t.Node, clock(last))
 			if note != "" {
 				text += " (" + note + ")"
 			}
@@ -40,6 +41,9 @@ func (c *Control) silence(ctx context.Context, j *trainyard.Job) (why string, ok
 	}
 	return "", false
 }
+
+// clock is a moment of today, as people are told it.
+func clock(t time.Time) string { return t.UTC().Format(time.TimeOnly + " MST") }
 
 // whatThen is what becomes of a job whose node is silent.
 func (c *Control) whatThen(ctx context.Context, j *trainyard.Job) string {
@@ -163,8 +167,8 @@ func (c *Control) noteUnseen(tx *store.Tx, j *trainyard.Job, was trainyard.Reaso
 		tx.Event(c.event(j.Scope, "job", j.Name, "engine away", "", now.Message))
 	case was.Code == codeUnseen:
 		tx.Event(c.event(j.Scope, "job", j.Name, "engine back", "", now.Message))
-		j.Status.Warnings = trainyard.Warn(j.Status.Warnings, fmt.Sprintf("from %s to %s %s",
-			was.Since.UTC().Format(time.TimeOnly), c.Now().UTC().Format(time.TimeOnly+" MST"), was.Message))
+		j.Status.Warnings = trainyard.Warn(j.Status.Warnings, fmt.Sprintf("from %s to %s nothing could be seen of it: %s",
+			was.Since.UTC().Format(time.TimeOnly), clock(c.Now()), cmp.Or(was.Cause, was.Message)))
 	}
 }
 

@@ -3,6 +3,7 @@ package control
 import (
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -142,5 +143,42 @@ func TestWhatAMachineSaysOfItselfIsKeptShort(t *testing.T) {
 	}
 	if n, err = c.Store.Node(t.Context(), "node"); err != nil || n.Reason.Code != takenAway || utf8.RuneCountInString(n.Reason.Message) > mostSaid {
 		t.Errorf("of why it goes %d characters are kept, %v", utf8.RuneCountInString(n.Reason.Message), err)
+	}
+}
+
+// An agent that hangs has asked what it should run, and is heard of no more for that it is answered.
+func TestAnAnswerIsNoWordOfTheAgent(t *testing.T) {
+	c := newControl(t)
+	putCluster(t, c, "cpu", 0, 1, "node")
+	n, err := c.Store.Node(t.Context(), "node")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := c.Wanted(t.Context(), n.ID, n.Epoch, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := make(chan struct{})
+	start := time.Now()
+	var once sync.Once
+	c.Now = func() time.Time {
+		once.Do(func() { close(asked) })
+		return start
+	}
+	done := make(chan error, 1)
+	go func() {
+		_, err := c.Wanted(t.Context(), n.ID, n.Epoch, w.Rev)
+		done <- err
+	}()
+	<-asked // it waits, or is about to
+	c.mu.Lock()
+	c.seen[n.ID] = start.Add(-time.Hour)
+	c.mu.Unlock()
+	c.nodes.bump(n.ID)
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	if last := c.lastSeen(n.ID); !last.Equal(start.Add(-time.Hour)) {
+		t.Errorf("it was last heard of at %v, when it was answered", last)
 	}
 }

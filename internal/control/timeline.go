@@ -37,8 +37,11 @@ func timeline(j *trainyard.Job, now time.Time) []trainyard.Span {
 				waiting = trainyard.SpanStart
 			}
 			end := s.End
-			if end.IsZero() {
+			if end.IsZero() { // of a node that was lost nobody said when it ended
 				end = now
+				if !a.Ended.IsZero() {
+					end = a.Ended
+				}
 			}
 			add(s.Name, end, s.Note)
 			if s.Name == trainyard.SpanUser || s.Name == trainyard.SpanUpload {
