@@ -227,12 +227,22 @@ func (c *Control) IsLeaving(ctx context.Context, id trainyard.NodeID) bool {
 
 // HostedFailed keeps on a compute, and for those who look at its node, why the agent in the server cannot work for it; "" forgets it.
 func (c *Control) HostedFailed(ctx context.Context, id trainyard.NodeID, why string) error {
+	now := trainyard.Reason{}
+	if why != "" {
+		now = trainyard.Reason{Code: codeUnseen, Message: why, Since: c.Now()}
+	}
+	told, err := c.toldEngineAway(ctx, id, now)
+	if err != nil {
+		return err
+	}
 	return c.Store.Update(ctx, func(tx *store.Tx) error {
 		n, err := tx.Node(id)
 		if err != nil {
 			return nil
 		}
-		c.setEngineAway(tx, n, trainyard.Reason{Code: codeUnseen, Message: why, Since: c.Now()})
+		if _, known := c.knownEngineAway(id); known || why != "" { // that an agent begins says nothing of what was before
+			c.setEngineAway(tx, n, now, told)
+		}
 		comp, err := tx.Compute(n.Compute)
 		if err != nil {
 			return nil

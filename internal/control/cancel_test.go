@@ -1,6 +1,7 @@
 package control
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -147,7 +148,7 @@ func TestAJobOfAMachineThatWasDetachedUnreachedSaysSo(t *testing.T) {
 	}
 	now := c.Now()
 	c.Now = func() time.Time { return now.Add(2 * expire) }
-	if err := c.dropAttached(t.Context(), comp); err != nil {
+	if err := errors.Join(c.giveUp(t.Context(), "node"), c.dropAttached(t.Context(), comp)); err != nil {
 		t.Fatal(err)
 	}
 	j := jobOf(t, c)

@@ -68,7 +68,7 @@ type Control struct {
 	tasks   map[trainyard.TaskID]*trainyard.Task  // as handed to nodes, so that tokens in them stay the same
 	remarks map[trainyard.NodeID]string           // what fleets say of their machines
 	away    map[string]string                     // by location: why nothing is known of its machines
-	silent  map[trainyard.NodeID]trainyard.Reason // of nodes with an engine that does not answer
+	silent  map[trainyard.NodeID]trainyard.Reason // of nodes whose agents have reported: with an engine that does not answer
 	polled  map[trainyard.JobKey]bool             // live jobs that a run-history client watches
 	limits  map[trainyard.ComputeKey]limit        // as the scaler found them when it last looked
 	looked  chan struct{}                         // closed when it has acted on that once

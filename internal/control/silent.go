@@ -116,46 +116,68 @@ func (c *Control) noteEngines(ctx context.Context, r trainyard.Report) error {
 	if len(words) > 0 {
 		now.Code, now.Message = codeUnseen, strings.Join(words, "; ")
 	}
-	if c.engineAway(r.Node).Message == now.Message {
+	if was, known := c.knownEngineAway(r.Node); known && was.Message == now.Message {
 		return nil
+	}
+	told, err := c.toldEngineAway(ctx, r.Node, now)
+	if err != nil {
+		return err
 	}
 	return c.Store.Update(ctx, func(tx *store.Tx) error {
 		n, err := tx.Node(r.Node)
 		if err != nil {
 			return nil // gone meanwhile
 		}
-		c.setEngineAway(tx, n, now)
+		c.setEngineAway(tx, n, now, told)
 		return nil
 	})
 }
 
-// setEngineAway keeps why an engine of a node that there is does not answer; without a message all do. It writes down when
-// one goes away and when all are back, but not that what is said of it changes.
-func (c *Control) setEngineAway(tx *store.Tx, n *trainyard.Node, now trainyard.Reason) {
-	c.mu.Lock()
-	was := c.silent[n.ID]
-	if now.Message == was.Message {
-		c.mu.Unlock()
-		return
+// What is written down of a node's engines.
+const (
+	eventAway = "engine away"
+	eventBack = "engine back"
+)
+
+// toldEngineAway says that an engine of a node is away of which that is written down already, before this server began.
+func (c *Control) toldEngineAway(ctx context.Context, id trainyard.NodeID, now trainyard.Reason) (bool, error) {
+	if _, known := c.knownEngineAway(id); known || now.Message == "" {
+		return false, nil
 	}
-	if c.silent[n.ID] = now; now.Message == "" {
-		delete(c.silent, n.ID)
+	last, err := c.Store.LastEvent(ctx, "node", string(id), eventAway, eventBack)
+	return last.What == eventAway, err
+}
+
+// setEngineAway keeps why an engine of a node that there is does not answer; without a message all do. It writes down when
+// one goes away, unless it is told already, and when all are back, but not that what is said of it changes.
+func (c *Control) setEngineAway(tx *store.Tx, n *trainyard.Node, now trainyard.Reason, told bool) {
+	c.mu.Lock()
+	was, known := c.silent[n.ID]
+	if !known || now.Message != was.Message {
+		c.silent[n.ID] = now
 	}
 	c.mu.Unlock()
-	if now.Message != "" && was.Message != "" {
+	if told || (now.Message == "") == (was.Message == "") {
 		return
 	}
-	what, why := "engine away", now.Message
+	what, why := eventAway, now.Message
 	if why == "" {
-		what, why = "engine back", "all its engines answer again"
+		what, why = eventBack, "all its engines answer again"
 	}
 	tx.Event(c.event(scopeOf(n.Compute), "node", string(n.ID), what, "", why))
 }
 
 func (c *Control) engineAway(id trainyard.NodeID) trainyard.Reason {
+	why, _ := c.knownEngineAway(id)
+	return why
+}
+
+// knownEngineAway is why an engine of the node does not answer; nothing is known before its agent has reported since this server began.
+func (c *Control) knownEngineAway(id trainyard.NodeID) (why trainyard.Reason, known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.silent[id]
+	why, known = c.silent[id]
+	return why, known
 }
 
 // noteUnseen writes down, on a job, that the engine which runs it does not answer, and when it does again for how long it did not.
@@ -164,9 +186,9 @@ func (c *Control) noteUnseen(tx *store.Tx, j *trainyard.Job, was trainyard.Reaso
 	switch {
 	case now.Code == was.Code:
 	case now.Code == codeUnseen:
-		tx.Event(c.event(j.Scope, "job", j.Name, "engine away", "", now.Message))
+		tx.Event(c.event(j.Scope, "job", j.Name, eventAway, "", now.Message))
 	case was.Code == codeUnseen:
-		tx.Event(c.event(j.Scope, "job", j.Name, "engine back", "", now.Message))
+		tx.Event(c.event(j.Scope, "job", j.Name, eventBack, "", now.Message))
 		j.Status.Warnings = trainyard.Warn(j.Status.Warnings, fmt.Sprintf("from %s to %s nothing could be seen of it: %s",
 			was.Since.UTC().Format(time.TimeOnly), clock(c.Now()), cmp.Or(was.Cause, was.Message)))
 	}

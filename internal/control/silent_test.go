@@ -2,6 +2,7 @@ package control
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -143,6 +144,45 @@ func TestWhatAMachineSaysOfItselfIsKeptShort(t *testing.T) {
 	}
 	if n, err = c.Store.Node(t.Context(), "node"); err != nil || n.Reason.Code != takenAway || utf8.RuneCountInString(n.Reason.Message) > mostSaid {
 		t.Errorf("of why it goes %d characters are kept, %v", utf8.RuneCountInString(n.Reason.Message), err)
+	}
+}
+
+// A server that begins while an engine is away does not write down again that it went.
+func TestAnEngineThatIsAwayIsWrittenDownOnce(t *testing.T) {
+	c, _ := placed(t)
+	n, err := c.Store.Node(t.Context(), "node")
+	if err != nil {
+		t.Fatal(err)
+	}
+	report := func(away ...trainyard.EngineAway) {
+		t.Helper()
+		if err := c.Report(t.Context(), trainyard.Report{Node: n.ID, Epoch: n.Epoch, Away: away}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fail := func(why string) {
+		t.Helper()
+		if err := c.HostedFailed(t.Context(), n.ID, why); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, step := range []func(){
+		func() { report(trainyard.EngineAway{Why: "first"}) },
+		func() { report(trainyard.EngineAway{Why: "first, still"}) },
+		func() { fail(""); fail("the server's own agent cannot work") },
+		func() { report(trainyard.EngineAway{Why: "first, still"}); report() },
+		func() { report(); report(trainyard.EngineAway{Why: "second"}) },
+		func() { report(); report(trainyard.EngineAway{Why: "third"}) }, // it was seen to answer between: it came back while no server looked
+	} {
+		c = New(c.Config)
+		step()
+		if i < 3 && (len(engineWords(t, c, n.ID)) != 1 || c.engineAway(n.ID).Message == "") {
+			t.Errorf("after step %d: %+v, events %q", i, c.engineAway(n.ID), engineWords(t, c, n.ID))
+		}
+	}
+	want := []string{"engine away: first", "engine back: all its engines answer again", "engine away: second", "engine away: third"}
+	if said := engineWords(t, c, n.ID); !slices.Equal(said, want) {
+		t.Errorf("events %q", said)
 	}
 }
 

@@ -255,6 +255,19 @@ func TestEventsAndSettings(t *testing.T) {
 		if err != nil || len(rest) != 2 || rest[0].Seq <= got[0].Seq || rest[1].Seq <= rest[0].Seq {
 			t.Errorf("after the first: %+v, %v", rest, err)
 		}
+		must(t, s, func(tx *Tx) error {
+			for _, what := range []string{"engine away", "engine back", "left"} {
+				tx.Event(trainyard.Event{Time: t0, Scope: scope, Kind: "node", Subject: "j0", What: what})
+			}
+			tx.Event(trainyard.Event{Time: t0, Scope: scope, Kind: "node", Subject: "j1", What: "engine away"})
+			tx.Event(trainyard.Event{Time: t0, Scope: scope, Kind: "job", Subject: "j0", What: "engine away"})
+			return nil
+		})
+		for subject, want := range map[string]string{"j0": "engine back", "j1": "engine away", "j2": ""} {
+			if e, err := s.LastEvent(bg, "node", subject, "engine away", "engine back"); err != nil || e.What != want {
+				t.Errorf("the last of %s is %+v, %v", subject, e, err)
+			}
+		}
 		_, err = s.Setting(bg, "quota")
 		wantError(t, err, trainyard.CodeNotFound, "quota")
 		for _, v := range [][]byte{{0, 255, 1}, {}, []byte("text")} {

@@ -240,7 +240,7 @@ func (s *Store) NextVersion(ctx context.Context, scope trainyard.Scope, kind tra
 
 // Events lists events in order of Seq, those after eq.After.
 func (s *Store) Events(ctx context.Context, eq trainyard.EventQuery) ([]trainyard.Event, error) {
-	q := selecting("SELECT seq, time, scope_shown, kind, subject, what, who, message FROM events")
+	q := selectingEvents()
 	q.and("seq > ?", eq.After)
 	if eq.Scope != (trainyard.Scope{}) {
 		q.and("scope = ?", clean(eq.Scope.Key(), mostName))
@@ -252,13 +252,33 @@ func (s *Store) Events(ctx context.Context, eq trainyard.EventQuery) ([]trainyar
 		q.and("subject = ?", clean(eq.Subject, mostName))
 	}
 	q.add(" ORDER BY seq LIMIT ?", pageSize(eq.Top))
-	return list(ctx, s, q, func(rows *sql.Rows) (e trainyard.Event, err error) {
-		var shown string
-		var at int64
-		err = rows.Scan(&e.Seq, &at, &shown, &e.Kind, &e.Subject, &e.What, &e.Who, &e.Message)
-		e.Time, e.Scope = fromNanos(at), parseScope(shown)
-		return e, err
-	})
+	return list(ctx, s, q, scanEvent)
+}
+
+// LastEvent is the newest of a subject's events that is one of two; zero if there is none.
+func (s *Store) LastEvent(ctx context.Context, kind, subject, what, or string) (trainyard.Event, error) {
+	q := selectingEvents()
+	q.and("kind = ?", clean(kind, mostName))
+	q.and("subject = ?", clean(subject, mostName))
+	q.and("what IN (?, ?)", what, or)
+	q.add(" ORDER BY seq DESC LIMIT 1")
+	events, err := list(ctx, s, q, scanEvent)
+	if err != nil || len(events) == 0 {
+		return trainyard.Event{}, err
+	}
+	return events[0], nil
+}
+
+func selectingEvents() *selection {
+	return selecting("SELECT seq, time, scope_shown, kind, subject, what, who, message FROM events")
+}
+
+func scanEvent(rows *sql.Rows) (e trainyard.Event, err error) {
+	var shown string
+	var at int64
+	err = rows.Scan(&e.Seq, &at, &shown, &e.Kind, &e.Subject, &e.What, &e.Who, &e.Message)
+	e.Time, e.Scope = fromNanos(at), parseScope(shown)
+	return e, err
 }
 
 // Setting reads a setting; one that was never put is NotFound.
