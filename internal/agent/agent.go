@@ -108,6 +108,7 @@ type Agent struct {
 	sights  *watcher
 	buffers sync.Pool // of *[chunk]byte, for logs on their way
 	images  looking
+	looks   chan struct{}   // has a value for each image that is being looked for just now
 	dials   map[string]bool // connections that the newest Wanted asks for. Of apply alone
 	dialing chan struct{}   // has a value for each connection that is being made
 
@@ -135,6 +136,7 @@ func New(cfg Config) *Agent {
 	a.leases.init()
 	a.reports = newReporter()
 	a.dialing = make(chan struct{}, maxDials)
+	a.looks = make(chan struct{}, maxLooks)
 	a.sights = &watcher{}
 	a.buffers.New = func() any { return new([chunk]byte) }
 	return a

@@ -12,6 +12,9 @@ import (
 // imagePatience is how long a registry may take to say whether it has an image.
 const imagePatience = 5 * time.Second
 
+// maxLooks is how many images are looked for at once.
+const maxLooks = 4
+
 // looking are the images that are being looked for.
 type looking struct {
 	mu sync.Mutex
@@ -46,12 +49,19 @@ func (a *Agent) lookForImages(ctx context.Context, images []string) {
 		return
 	}
 	for _, image := range images {
-		if a.images.begin(image) {
-			a.running.Go(func() {
-				defer a.images.end(image)
-				a.lookForImage(ctx, checker, image)
-			})
+		if !a.images.begin(image) {
+			continue
 		}
+		a.running.Go(func() {
+			defer a.images.end(image)
+			select {
+			case a.looks <- struct{}{}:
+				defer func() { <-a.looks }()
+			case <-ctx.Done():
+				return
+			}
+			a.lookForImage(ctx, checker, image)
+		})
 	}
 }
 

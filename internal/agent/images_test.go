@@ -3,6 +3,8 @@ package agent_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -11,7 +13,14 @@ import (
 
 // CheckImage says that there is no image "away" yet. It cannot say anything of "dark".
 func (c *containers) CheckImage(_ context.Context, image string) (trainyard.ImageWord, error) {
+	c.mu.Lock()
+	c.checks++
+	c.mostChecks = max(c.mostChecks, c.checks)
+	c.mu.Unlock()
 	c.ask()
+	c.mu.Lock()
+	c.checks--
+	c.mu.Unlock()
 	if image == "dark" {
 		return trainyard.ImageWord{Image: image}, errors.New("the engine is away")
 	}
@@ -50,6 +59,35 @@ func TestAnImageIsLookedForAsOftenAsItIsAskedFor(t *testing.T) {
 				t.Errorf("%d words of images, want 3", n)
 			}
 		})
+	})
+}
+
+func TestManyImagesAreNotLookedForAtOnce(t *testing.T) {
+	isolated(t, func(y *yard) {
+		c := withContainers(y)
+		defer c.off()
+		most := func() int {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return c.mostChecks
+		}
+		y.during(func() {
+			var many []string
+			for i := range 20 {
+				many = append(many, fmt.Sprint("image-", i))
+			}
+			thaw := c.hang()
+			y.srv.change(func() { y.srv.images = many })
+			y.until("some are looked for", func() bool { return most() > 0 })
+			thaw()
+			y.until("all are answered", func() bool {
+				return !slices.ContainsFunc(many, func(image string) bool { return y.words(image) == 0 })
+			})
+			y.srv.change(func() { y.srv.images = nil })
+		})
+		if n := most(); n != 4 {
+			t.Errorf("%d were looked for at once, want 4", n)
+		}
 	})
 }
 

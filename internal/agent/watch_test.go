@@ -21,6 +21,8 @@ type containers struct {
 	fails error         // what a look comes to; nil: it succeeds
 	looks []span        // that were taken
 	slow  time.Duration
+
+	checks, mostChecks int // of images, at once
 }
 
 type span struct{ began, ended time.Time }

@@ -1,6 +1,7 @@
 package control
 
 import (
+	"container/list"
 	"context"
 	"fmt"
 	"maps"
@@ -18,6 +19,8 @@ const (
 	imageAfter = 300 * time.Millisecond
 	// imageAgain is how long after a question it is asked again, while no node has said that it can get the image.
 	imageAgain = 30 * time.Second
+	// imagesAtOnce is how many images a node is asked for at once. It hears of the next when it has answered for these.
+	imagesAtOnce = 16
 )
 
 // imageOf is an image that jobs of one compute wait with.
@@ -29,25 +32,62 @@ type imageOf struct {
 // images are the questions whether images can be had, and what is known of those that cannot. They do not outlive the server: a job of
 // before hears of its image when it is its turn.
 type images struct {
-	mu   sync.Mutex
-	asks map[imageOf]*imageAsk
-	jobs map[trainyard.JobKey]imageOf // of asks
+	mu    sync.Mutex
+	asks  map[imageOf]*imageAsk
+	jobs  map[trainyard.JobKey]imageOf        // of asks
+	nodes map[trainyard.NodeID]*nodeQuestions // those that have some to answer
+}
+
+// nodeQuestions are what a node has not answered.
+type nodeQuestions struct {
+	list list.List // of *nodeQuestion, as they were put
+	told int       // so many of them it knows
+}
+
+type nodeQuestion struct {
+	image string
+	told  bool // it was handed to the node
 }
 
 // imageAsk is one question, to every node of a compute that has an engine. It is kept until a node says that it can get the image, or no
 // job waits for the answer.
 type imageAsk struct {
-	jobs  map[trainyard.JobKey]bool   // that waited when they were last looked at
-	open  map[trainyard.NodeID]bool   // have not answered
-	at    time.Time                   // when it was last put to nodes
-	asked int                         // so many of them
-	said  map[trainyard.NodeID]string // why it cannot be had there, by those that have answered
-	doubt trainyard.NodeID            // one of them that is not certain; "": all are
-	lack  string                      // what is said of it to those who ask why the jobs wait; "": it is not known to be out of reach
+	jobs  map[trainyard.JobKey]bool          // that waited when they were last looked at
+	open  map[trainyard.NodeID]*list.Element // have not answered
+	at    time.Time                          // when it was last put to nodes
+	asked int                                // so many of them
+	said  map[trainyard.NodeID]string        // why it cannot be had there, by those that have answered
+	doubt trainyard.NodeID                   // one of them that is not certain; "": all are
+	lack  string                             // what is said of it to those who ask why the jobs wait; "": it is not known to be out of reach
 }
 
 func newImages() images {
-	return images{asks: map[imageOf]*imageAsk{}, jobs: map[trainyard.JobKey]imageOf{}}
+	return images{asks: map[imageOf]*imageAsk{}, jobs: map[trainyard.JobKey]imageOf{}, nodes: map[trainyard.NodeID]*nodeQuestions{}}
+}
+
+// open puts a question to a node. One that it has not answered keeps its place.
+func (q *images) open(id trainyard.NodeID, of imageOf, a *imageAsk) {
+	if a.open[id] != nil {
+		return
+	}
+	n := q.nodes[id]
+	if n == nil {
+		n = &nodeQuestions{}
+		q.nodes[id] = n
+	}
+	a.open[id] = n.list.PushBack(&nodeQuestion{image: of.image})
+}
+
+// close takes a question back from a node.
+func (q *images) close(id trainyard.NodeID, a *imageAsk) {
+	n := q.nodes[id]
+	if n.list.Remove(a.open[id]).(*nodeQuestion).told {
+		n.told--
+	}
+	if n.list.Len() == 0 {
+		delete(q.nodes, id)
+	}
+	delete(a.open, id)
 }
 
 // want takes note that a job waits with an image; of none, which is the zero imageOf, it is only noted that an earlier job of this name waits
@@ -63,7 +103,7 @@ func (q *images) want(key trainyard.JobKey, of imageOf) {
 	}
 	a := q.asks[of]
 	if a == nil {
-		a = &imageAsk{jobs: map[trainyard.JobKey]bool{}}
+		a = &imageAsk{jobs: map[trainyard.JobKey]bool{}, open: map[trainyard.NodeID]*list.Element{}}
 		q.asks[of] = a
 	}
 	a.jobs[key], q.jobs[key] = true, of
@@ -98,45 +138,73 @@ func (q *images) drop(of imageOf, jobs ...trainyard.JobKey) {
 		}
 	}
 	if len(a.jobs) == 0 {
+		for id := range a.open {
+			q.close(id, a)
+		}
 		delete(q.asks, of)
 	}
 }
 
 // ask puts a question to these nodes, unless it was put less than imageAgain ago: more jobs with the image do not have the registry asked
-// more often. It returns whether it was put, and when to come again, 0 if there is no such question. With no nodes nobody is there who
+// more often; nor is it put again while a node that has many to answer does not know of it yet, as what others have said would be lost. It
+// returns the nodes that should hear of it now, and when to come again, 0 if there is no such question. With no nodes nobody is there who
 // could know, and nothing is said of the image.
-func (q *images) ask(of imageOf, nodes []trainyard.NodeID, now time.Time) (put bool, again time.Duration) {
+func (q *images) ask(of imageOf, nodes []trainyard.NodeID, now time.Time) (tell []trainyard.NodeID, again time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	a := q.asks[of]
 	if a == nil {
-		return false, 0
+		return nil, 0
+	}
+	if left := imageAgain - now.Sub(a.at); left > 0 && len(nodes) > 0 {
+		return nil, left
+	}
+	there := make(map[trainyard.NodeID]bool, len(nodes))
+	for _, id := range nodes {
+		there[id] = true
+	}
+	known := true
+	for id, e := range a.open {
+		if !there[id] {
+			q.close(id, a)
+			a.asked--
+		} else if !e.Value.(*nodeQuestion).told {
+			known = false
+		}
 	}
 	if len(nodes) == 0 {
-		a.at, a.open, a.lack = time.Time{}, nil, ""
-		return false, imageAgain
+		a.at, a.lack = time.Time{}, ""
+		return nil, imageAgain
 	}
-	if left := imageAgain - now.Sub(a.at); left > 0 {
-		return false, left
+	if !known {
+		return nil, imageAgain
 	}
-	a.at, a.asked, a.doubt = now, len(nodes), ""
-	a.open, a.said = make(map[trainyard.NodeID]bool, len(nodes)), make(map[trainyard.NodeID]string, len(nodes))
+	a.at, a.asked, a.doubt, a.said = now, len(nodes), "", make(map[trainyard.NodeID]string, len(nodes))
 	for _, id := range nodes {
-		a.open[id] = true
+		q.open(id, of, a)
+		if q.nodes[id].list.Len() <= imagesAtOnce {
+			tell = append(tell, id)
+		}
 	}
-	return true, imageAgain
+	return tell, imageAgain
 }
 
-// of are the images that a node is asked for.
+// of are the images that a node is asked for just now: the first of those that it has not answered for.
 func (q *images) of(id trainyard.NodeID) (out []string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for of, a := range q.asks {
-		if a.open[id] && !slices.Contains(out, of.image) {
-			out = append(out, of.image)
-		}
+	n := q.nodes[id]
+	if n == nil {
+		return nil
 	}
-	slices.Sort(out)
+	for e := n.list.Front(); e != nil && len(out) < imagesAtOnce; e = e.Next() {
+		w := e.Value.(*nodeQuestion)
+		if !w.told {
+			w.told = true
+			n.told++
+		}
+		out = append(out, w.image)
+	}
 	return out
 }
 
@@ -151,35 +219,39 @@ type verdict struct {
 }
 
 // answer takes note of what a node says. A question is settled by a node that can get the image; when none of those that were asked can,
-// there is a verdict. One that does not know settles nothing: it is asked again with the others.
-func (q *images) answer(id trainyard.NodeID, w trainyard.ImageWord) (out []verdict) {
+// there is a verdict. One that does not know settles nothing: it is asked again with the others. more says that the node has answered for
+// all images that it knows of, and that there are others.
+func (q *images) answer(id trainyard.NodeID, of imageOf, w trainyard.ImageWord) (v *verdict, more bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for of, a := range q.asks {
-		if of.image != w.Image || !a.open[id] {
-			continue
-		}
-		if !w.Missing && !w.Unknown {
-			q.drop(of, slices.Collect(maps.Keys(a.jobs))...)
-			continue
-		}
-		delete(a.open, id)
-		if w.Unknown {
-			continue
-		}
-		if a.said[id] = w.Why; !w.Certain {
-			a.doubt = id
-		}
-		if len(a.said) == a.asked {
-			v := verdict{of: of, asked: a.asked, node: id, doubt: a.doubt != "", jobs: slices.Sorted(maps.Keys(a.jobs))}
-			if v.doubt {
-				v.node = a.doubt
-			}
-			v.why = a.said[v.node]
-			out = append(out, v)
-		}
+	if a := q.asks[of]; a != nil && a.open[id] != nil {
+		v = q.settle(id, of, a, w)
 	}
-	return out
+	n := q.nodes[id]
+	return v, n != nil && n.told == 0
+}
+
+func (q *images) settle(id trainyard.NodeID, of imageOf, a *imageAsk, w trainyard.ImageWord) *verdict {
+	if !w.Missing && !w.Unknown {
+		q.drop(of, slices.Collect(maps.Keys(a.jobs))...)
+		return nil
+	}
+	q.close(id, a)
+	if w.Unknown {
+		return nil
+	}
+	if a.said[id] = w.Why; !w.Certain {
+		a.doubt = id
+	}
+	if len(a.said) < a.asked {
+		return nil
+	}
+	v := &verdict{of: of, asked: a.asked, node: id, doubt: a.doubt != "", jobs: slices.Sorted(maps.Keys(a.jobs))}
+	if v.doubt {
+		v.node = a.doubt
+	}
+	v.why = a.said[v.node]
+	return v
 }
 
 // note takes note of what is said of an image from now on.
@@ -232,11 +304,9 @@ func (c *Control) askForImage(ctx context.Context, of imageOf) (again time.Durat
 	}
 	gone := slices.DeleteFunc(c.images.wanting(of), c.Store.Waits)
 	c.images.forget(of, gone)
-	put, again := c.images.ask(of, to, c.Now())
-	if put {
-		for _, id := range to {
-			c.nodes.bump(id)
-		}
+	tell, again := c.images.ask(of, to, c.Now())
+	for _, id := range tell {
+		c.nodes.bump(id)
 	}
 	return again, nil
 }
@@ -245,24 +315,29 @@ func (c *Control) askForImage(ctx context.Context, of imageOf) (again time.Durat
 // say so. They fail at once if that is certain, since the registry knows no such image or refuses it, and also where it is not, on a compute
 // whose nodes are never others than these: this machine, an attached one. A cluster's jobs wait on: its next node may reach what these do
 // not, and they are not failed for a registry that is out of reach for an hour while they have no room anyway.
-func (c *Control) noteImage(ctx context.Context, id trainyard.NodeID, w trainyard.ImageWord) error {
-	for _, v := range c.images.answer(id, w) {
-		comp, err := c.Store.Compute(ctx, v.of.compute)
-		if trainyard.IsNotFound(err) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		if v.doubt && comp.Elastic() {
-			c.images.note(v.of, v.words(comp))
-			continue
-		}
-		if err := c.failForImage(ctx, v); err != nil {
-			return err
-		}
-		c.images.forget(v.of, v.jobs)
+func (c *Control) noteImage(ctx context.Context, n *trainyard.Node, w trainyard.ImageWord) error {
+	v, more := c.images.answer(n.ID, imageOf{n.Compute, w.Image}, w)
+	if more {
+		c.nodes.bump(n.ID)
 	}
+	if v == nil {
+		return nil
+	}
+	comp, err := c.Store.Compute(ctx, v.of.compute)
+	if trainyard.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if v.doubt && comp.Elastic() {
+		c.images.note(v.of, v.words(comp))
+		return nil
+	}
+	if err := c.failForImage(ctx, v); err != nil {
+		return err
+	}
+	c.images.forget(v.of, v.jobs)
 	return nil
 }
 
@@ -279,7 +354,7 @@ func (v *verdict) words(comp *trainyard.Compute) string {
 }
 
 // failForImage ends the jobs that wait for an image which cannot be had. Of a name that was used again meanwhile it is another job's.
-func (c *Control) failForImage(ctx context.Context, v verdict) error {
+func (c *Control) failForImage(ctx context.Context, v *verdict) error {
 	return c.Store.Update(ctx, func(tx *store.Tx) error {
 		for _, key := range v.jobs {
 			j, err := tx.Job(key)

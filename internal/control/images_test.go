@@ -2,6 +2,7 @@ package control
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -351,7 +352,7 @@ func TestAJobHearsNothingOfTheImageOfAnEarlierOneOfItsName(t *testing.T) {
 // A verdict may be on its way when the name is used again: what counts is the job as it is stored then.
 func TestAVerdictIsOnTheJobsThatHaveTheImage(t *testing.T) {
 	w := newWaiter(t, 1, "a")
-	v := verdict{of: w.of, asked: 1, node: "a", why: none, jobs: []trainyard.JobKey{trainyard.MakeJobKey(w.comp.Scope, "waits")}}
+	v := &verdict{of: w.of, asked: 1, node: "a", why: none, jobs: []trainyard.JobKey{trainyard.MakeJobKey(w.comp.Scope, "waits")}}
 	w.remove("waits")
 	w.submit("waits", "azureml:env:2")
 	w.round()
@@ -363,5 +364,103 @@ func TestAVerdictIsOnTheJobsThatHaveTheImage(t *testing.T) {
 	w.c.images.forget(v.of, v.jobs)
 	if got := w.c.images.jobs[v.jobs[0]].image; got != "registry.lab/train:2" {
 		t.Errorf("it waits with image %q", got)
+	}
+}
+
+// many has so many more jobs wait, each with an image of its own, and returns the images.
+func (w *waiter) many(n int) (images []string) {
+	w.Helper()
+	for i := range n {
+		name := fmt.Sprint("many", i)
+		image := "registry.lab/" + name
+		env := &trainyard.Resource{Scope: w.comp.Scope, Kind: trainyard.KindEnvironment, Name: name, Version: "1", Properties: json.RawMessage(`{"image":"` + image + `"}`)}
+		if _, _, err := w.c.PutResource(w.Context(), anAdmin, env); err != nil {
+			w.Fatal(err)
+		}
+		w.submit(name, "azureml:"+name+":1")
+		images = append(images, image)
+	}
+	w.round()
+	return images
+}
+
+// ask has the nodes of the compute asked for an image, when it is time.
+func (w *waiter) ask(images ...string) {
+	w.Helper()
+	for _, image := range images {
+		if _, err := w.c.askForImage(w.Context(), imageOf{w.comp.Key(), image}); err != nil {
+			w.Fatal(err)
+		}
+	}
+}
+
+func TestANodeIsAskedForManyImagesByAndBy(t *testing.T) {
+	w := newWaiter(t, 1, "a")
+	images := w.many(2*imagesAtOnce + 3)
+	rev := w.c.nodes.rev("a")
+	w.ask(images...)
+	for left := images; len(left) > 0; {
+		now := w.c.nodes.rev("a")
+		if now <= rev {
+			t.Fatalf("it is not told of %d more", len(left))
+		}
+		rev = now
+		got := w.c.images.of("a")
+		if n := min(imagesAtOnce, len(left)); !slices.Equal(got, left[:n]) {
+			t.Fatalf("it is asked for %q, want %q", got, left[:n])
+		}
+		for i, image := range got {
+			if now := w.c.nodes.rev("a"); now != rev {
+				t.Errorf("it is told again when it has answered for %d", i)
+			}
+			w.report("a", trainyard.ImageWord{Image: image, Missing: true, Why: "away"})
+		}
+		left = left[len(got):]
+	}
+	for i := range images {
+		if why := w.job(fmt.Sprint("many", i)).Status.Reason.Message; !strings.HasSuffix(why, "node a says: away") {
+			t.Errorf("job %d waits because %q", i, why)
+		}
+	}
+}
+
+func TestImagesThatNobodyWaitsForLeaveRoomForOthers(t *testing.T) {
+	w := newWaiter(t, 1, "a")
+	images := w.many(imagesAtOnce + 2)
+	w.ask(images...)
+	for i := range imagesAtOnce {
+		w.remove(fmt.Sprint("many", i))
+	}
+	w.ask(images...)
+	if got := w.c.images.of("a"); !slices.Equal(got, images[imagesAtOnce:]) {
+		t.Errorf("it is asked for %q", got)
+	}
+	w.report("a", trainyard.ImageWord{Image: images[imagesAtOnce]}, trainyard.ImageWord{Image: images[imagesAtOnce+1]})
+	if n := len(w.c.images.nodes) + len(w.c.images.asks) - 1; n != 0 { // job waits has a question that nobody was asked
+		t.Errorf("%d things are kept of questions that are settled", n)
+	}
+}
+
+// What one node has said is not forgotten while another has not come to the question.
+func TestANodeThatHasManyImagesToAnswerForComesToAll(t *testing.T) {
+	w := newWaiter(t, 2, "a", "b")
+	images := w.many(imagesAtOnce + 1)
+	last := images[imagesAtOnce]
+	w.ask(images...)
+	for _, image := range w.c.images.of("a") {
+		w.report("a", trainyard.ImageWord{Image: image, Missing: true, Why: "away"})
+	}
+	w.report("a", trainyard.ImageWord{Image: last, Missing: true, Why: "away"})
+	w.c.images.of("b")
+	w.now = w.now.Add(imageAgain)
+	w.ask(images...)
+	if got := w.c.images.of("a"); !slices.Equal(got, images[:imagesAtOnce]) {
+		t.Errorf("after a while a is asked for %q", got)
+	}
+	for _, image := range images {
+		w.report("b", trainyard.ImageWord{Image: image, Missing: true, Why: "away"})
+	}
+	if why := w.job(fmt.Sprint("many", imagesAtOnce)).Status.Reason.Message; !strings.HasSuffix(why, "none of its 2 nodes can get the image at the moment: node b says: away") {
+		t.Errorf("it waits because %q", why)
 	}
 }

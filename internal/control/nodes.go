@@ -141,7 +141,8 @@ func (c *Control) nodeOf(ctx context.Context, id trainyard.NodeID, epoch int64) 
 
 // Report takes note of what an agent says of its tasks.
 func (c *Control) Report(ctx context.Context, r trainyard.Report) error {
-	if _, err := c.speaker(ctx, r.Node, r.Epoch); err != nil {
+	speaker, err := c.speaker(ctx, r.Node, r.Epoch)
+	if err != nil {
 		return err
 	}
 	if r.Yields != "" {
@@ -154,7 +155,7 @@ func (c *Control) Report(ctx context.Context, r trainyard.Report) error {
 		return err
 	}
 	for _, w := range r.Images {
-		if err := c.noteImage(ctx, r.Node, w); err != nil {
+		if err := c.noteImage(ctx, speaker, w); err != nil {
 			return err
 		}
 	}
@@ -162,7 +163,7 @@ func (c *Control) Report(ctx context.Context, r trainyard.Report) error {
 		return nil
 	}
 	var others []trainyard.NodeID // nodes of gangs that must hear of it
-	err := c.Store.Update(ctx, func(tx *store.Tx) error {
+	err = c.Store.Update(ctx, func(tx *store.Tx) error {
 		others = others[:0]
 		n, err := tx.Node(r.Node)
 		if err != nil {
