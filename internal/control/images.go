@@ -361,11 +361,12 @@ func (c *Control) failForImage(ctx context.Context, v *verdict) error {
 			if err != nil || j.Status.State != trainyard.JobQueued || imageFor(j) != v.of {
 				continue
 			}
-			j.Status.Failure = &trainyard.Failure{Class: trainyard.ClassEnvironment, Message: v.why}
-			if err := j.MoveTo(trainyard.JobFailed, trainyard.Reason{Code: string(trainyard.ClassEnvironment), Message: v.why}, c.Now()); err != nil {
+			why := fmt.Sprintf("node %s was asked while it waited: %s", v.node, v.why)
+			j.Status.Failure = &trainyard.Failure{Class: trainyard.ClassEnvironment, Message: why}
+			if err := j.MoveTo(trainyard.JobFailed, trainyard.Reason{Code: string(trainyard.ClassEnvironment), Message: why}, c.Now()); err != nil {
 				return err
 			}
-			tx.Event(c.event(j.Scope, "job", j.Name, eventName(j.Status.State), "", v.why))
+			tx.Event(c.event(j.Scope, "job", j.Name, eventName(j.Status.State), "", why))
 			if err := tx.PutJob(j); err != nil {
 				return err
 			}

@@ -287,7 +287,7 @@ func TestAJobFailsBeforeItsTurnWhenItsImageIsCertainlyNone(t *testing.T) {
 		w := newWaiter(t, tt.high, "a")
 		w.look()
 		w.says("a", tt.why, tt.certain)
-		w.want(trainyard.JobFailed, tt.why)
+		w.want(trainyard.JobFailed, "node a was asked while it waited: "+tt.why)
 		if f := w.job("waits").Status.Failure; f == nil || f.Class != trainyard.ClassEnvironment {
 			t.Errorf("%s: %+v", tt.name, f)
 		}
