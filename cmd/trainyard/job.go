@@ -272,8 +272,12 @@ func took(now time.Time, e map[string]any) string {
 // jobWhy is what a person should know of the state: why it waits, or what went wrong.
 func jobWhy(e map[string]any) string {
 	switch trainyard.JobState(text(e, "status")) {
-	case trainyard.JobCompleted, trainyard.JobRunning:
+	case trainyard.JobCompleted:
 		return ""
+	case trainyard.JobRunning:
+		if (trainyard.Reason{Code: text(e, "reason", "code")}).SaysItRuns() {
+			return "" // the state says it
+		}
 	case trainyard.JobFailed:
 		return cmp.Or(text(e, "failure", "message"), text(e, "reason", "message"))
 	}

@@ -97,6 +97,22 @@ func TestOlderJobs(t *testing.T) {
 	}
 }
 
+// A running job says nothing beside its state while it runs, and what is wrong once nothing is known of it; so does one that stores its outputs.
+func TestARunningJobSaysWhatIsWrong(t *testing.T) {
+	w := newWorld(t)
+	for code, state := range map[string]trainyard.JobState{"Running": trainyard.JobRunning, "EngineAway": trainyard.JobRunning, "NodeSilent": trainyard.JobFinalizing} {
+		w.add(code, state).Status.Reason = trainyard.Reason{Code: code, Message: "said of " + code, Since: start}
+	}
+	b := w.admin()
+	list := b.page("/jobs")
+	for _, code := range []string{"EngineAway", "NodeSilent"} {
+		expect(t, list, "said of "+code)
+		expect(t, b.page("/jobs/"+code), "said of "+code+" "+code+" · since 1m ago")
+	}
+	refuse(t, list, "said of Running")
+	refuse(t, b.page("/jobs/Running"), "said of Running")
+}
+
 func TestPageOfAFailedJob(t *testing.T) {
 	w := newWorld(t)
 	j := w.add("calm_river", trainyard.JobFailed)
