@@ -105,7 +105,7 @@ func (a *app) jobCancel() *cobra.Command {
 
 // waitCanceled waits until a job that was asked to end has ended, and tells what that waits for if it lasts.
 func (a *app) waitCanceled(ctx context.Context, c *client.Client, ans *client.Answer, n string) error {
-	err := a.waitTelling(ctx, c, ans, "cancelling "+n+": its processes are asked to end", func() string {
+	err := a.waitTelling(ctx, c, ans, "waiting for "+n+" to end", func() string {
 		j, err := c.JobStatus(ctx, n)
 		if err != nil || j.Status.Terminal() { // the operation says it
 			return ""
