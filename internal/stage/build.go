@@ -53,7 +53,7 @@ func (b *builder) build(ctx context.Context) (record, error) {
 	defer log.Close()
 	b.log = log
 	defer b.tail.follow()()
-	b.print("Building environment %s", b.name)
+	b.print("Building %s", b.words)
 	for _, note := range append(b.recipe.Notes, b.warning) {
 		if note != "" {
 			b.print("Note: %s", note)

@@ -86,10 +86,10 @@ func TestEnvironmentIsBuiltOnceAndThenNeedsNoNetwork(t *testing.T) {
 	if out != "1.16.0 3.7\nyes it is\npip" {
 		t.Errorf("job printed %q", out)
 	}
-	if !regexp.MustCompile(`^built in \d+\.\d s$`).MatchString(p.spans[trainyard.SpanEnvironment]) || !strings.Contains(p.all(), "building environment small-1") {
+	if !regexp.MustCompile(`^built in \d+\.\d s$`).MatchString(p.spans[trainyard.SpanEnvironment]) || !strings.Contains(p.all(), `building environment "small-1"`) {
 		t.Errorf("span %q, said %s", p.spans[trainyard.SpanEnvironment], p.all())
 	}
-	for _, words := range []string{"Building environment small-1", "+ six==1.16.0", "Built in"} {
+	for _, words := range []string{`Building environment "small-1"`, "+ six==1.16.0", "Built in"} {
 		if !strings.Contains(p.log(environmentLog), words) {
 			t.Errorf("log lacks %q:\n%s", words, p.log(environmentLog))
 		}

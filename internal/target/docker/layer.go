@@ -66,8 +66,8 @@ func (d *Driver) layer(ctx context.Context, e trainyard.EnvironmentPlan, r resol
 
 // install runs layer.sh in a container of the image.
 func (d *Driver) install(ctx context.Context, e trainyard.EnvironmentPlan, r resolved, want recipe, temp string, f *flight) error {
-	f.say("installing the Python packages of environment %s on top of image %s", e.Name, r.Name)
-	f.print("Installing the Python packages of environment %s on top of image %s", e.Name, r.Name)
+	f.say("installing the Python packages of %s on top of image %s", e.Words(), r.Name)
+	f.print("Installing the Python packages of %s on top of image %s", e.Words(), r.Name)
 	files := map[string]string{"layer.sh": layerScript, "conda.yaml": e.CondaFile, "requirements.txt": strings.Join(append(want.Lines, ""), "\n")}
 	for name, text := range files {
 		if err := os.WriteFile(filepath.Join(temp, name), []byte(text), 0o644); err != nil {

@@ -257,7 +257,7 @@ func TestContextIsBuiltOnce(t *testing.T) {
 	defer func() { _ = dockerCLI(c, "rmi", repository+":"+key(plan.Hash)) }()
 	all := 0
 	for i := range tellers {
-		if log := tellers[i].log(); log != "" && (strings.Count(log, "Building image") != 1 || !strings.Contains(log, "\nthis is built\n")) {
+		if log := tellers[i].log(); log != "" && (strings.Count(log, "Building the image") != 1 || !strings.Contains(log, "\nthis is built\n")) {
 			t.Errorf("it logged %q", log)
 		} else if log != "" {
 			all++
