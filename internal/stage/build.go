@@ -184,7 +184,7 @@ func (b *builder) withPip(ctx context.Context) error {
 	err = b.run(ctx, b.python.Base, "-m", "venv", b.root())
 	if e, ok := errors.AsType[*toolError](err); ok {
 		return fault(trainyard.ClassEnvironment, "%s could not be built: this node has no uv, and its Python %s has not all that would do instead (%s); "+
-			"install uv, or pip and venv (Debian: python3-pip, python3-venv), on the node; the whole build log is %s", b.words, b.python.Version, cause(e), environmentLog)
+			"install uv, or pip and venv (Debian: python3-pip, python3-venv), on the node; the whole build log is shown by job logs --file %s", b.words, b.python.Version, cause(e), environmentLog)
 	}
 	if err != nil {
 		return err

@@ -284,7 +284,7 @@ func TestWithoutNetworkANewEnvironmentFailsInWords(t *testing.T) {
 			start := time.Now()
 			p := &teller{}
 			_, err := s.Prepare(t.Context(), withEnvironment("offline", small), p)
-			wantFault(t, err, trainyard.ClassEnvironment, `"small-1"`, "package index", "could not be reached", "proxy", environmentLog)
+			wantFault(t, err, trainyard.ClassEnvironment, `"small-1"`, "package index", "could not be reached", "proxy", "job logs --file "+environmentLog)
 			if took := time.Since(start); took > time.Minute {
 				t.Errorf("took %v", took)
 			}

@@ -84,7 +84,7 @@ func (d *Driver) build(ctx context.Context, e trainyard.EnvironmentPlan, folder,
 		return err
 	}
 	f.print("Failed: %v", err)
-	return fault(trainyard.ClassEnvironment, "its image could not be built: %v; the whole build log is %s%s", err, buildLog, buildAdvice(err))
+	return fault(trainyard.ClassEnvironment, "its image could not be built: %v; the whole build log is shown by job logs --file %s%s", err, buildLog, buildAdvice(err))
 }
 
 // colours are what the engine marks with what a step prints as errors.

@@ -109,13 +109,13 @@ func (d *Driver) layerFault(code int, r resolved, want recipe, last string) erro
 		cause = "the installer was killed, as happens when the node has no memory left: " + cause
 	case installer.Full(last):
 		return fault(trainyard.ClassDisk, "no room on node: the disk was full while its packages were installed on top of image %q: %s; free some space "+
-			"where the node keeps them (%s) and where its Docker engine keeps containers, or use a node with a bigger disk; the whole build log is %s",
+			"where the node keeps them (%s) and where its Docker engine keeps containers, or use a node with a bigger disk; the whole build log is shown by job logs --file %s",
 			r.Name, cause, filepath.Join(d.env.Dir, layersDir), buildLog)
 	case installer.Unreachable(last):
 		return fault(trainyard.ClassEnvironment, "its packages could not be installed on top of image %q: %s could not be reached (%s); "+
-			"check the node's network, proxy and pip settings; the whole build log is %s", r.Name, installer.Index(last), cause, buildLog)
+			"check the node's network, proxy and pip settings; the whole build log is shown by job logs --file %s", r.Name, installer.Index(last), cause, buildLog)
 	}
-	return fault(trainyard.ClassEnvironment, "its packages could not be installed on top of image %q: %s; the whole build log is %s", r.Name, cause, buildLog)
+	return fault(trainyard.ClassEnvironment, "its packages could not be installed on top of image %q: %s; the whole build log is shown by job logs --file %s", r.Name, cause, buildLog)
 }
 
 // runBuilder runs the container to its end, and returns its exit code and the end of what it printed.
