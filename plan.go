@@ -94,6 +94,7 @@ type Demand struct {
 	Idle     time.Duration // a node idle for this long may go
 	Stopped  bool
 	Deleting bool
+	Machine  bool        // it is one attached machine, without bounds that anybody set
 	Bound    *Bound      // most nodes that its location can ever hold; nil: no limit
 	Queued   []QueuedJob // waiting jobs in queue order
 	Nodes    []NodeAge   // all nodes that are not leaving

@@ -95,14 +95,14 @@ func (s NodeStatus) Why() Reason {
 	return s.Node.Reason
 }
 
-// Why is why a compute with these nodes is as it is: one that is being deleted what that waits for, a cluster why it has so many nodes, and
-// any other what is wrong with its node.
+// Why is why a compute with these nodes is as it is: one that is being deleted what that waits for, a cluster why it has so many nodes and
+// which engines of theirs do not answer, and any other what is wrong with its node.
 func (c *Compute) Why(nodes []NodeStatus) Reason {
 	switch {
 	case c.Deleting:
 		return c.whyStill(nodes)
 	case c.Elastic():
-		return c.WantedWhy
+		return c.whyWanted(nodes)
 	}
 	for _, n := range nodes {
 		switch {
@@ -115,7 +115,31 @@ func (c *Compute) Why(nodes []NodeStatus) Reason {
 			return n.Node.Reason
 		}
 	}
-	return c.WantedWhy
+	return c.whyWanted(nodes)
+}
+
+// whyWanted is why a compute has so many nodes, and then what is said of the first engine of theirs that does not answer.
+func (c *Compute) whyWanted(nodes []NodeStatus) Reason {
+	why, first, others := c.WantedWhy, "", 0
+	for _, n := range nodes {
+		switch {
+		case n.Away.Message == "" || c.Hosted():
+		case first == "":
+			first = fmt.Sprintf("%s (node %s", n.Away.Message, n.Node.ID)
+		default:
+			others++
+		}
+	}
+	switch {
+	case first == "":
+		return why
+	case others == 1:
+		first += " and 1 other"
+	case others > 1:
+		first += fmt.Sprintf(" and %d others", others)
+	}
+	why.Message = strings.TrimPrefix(why.Message+"; ", "; ") + first + ")"
+	return why
 }
 
 // whyStill is why a compute that is being deleted is still there: what its nodes have to do first, and what keeps them from that.

@@ -38,3 +38,27 @@ func TestAComputeThatIsBeingDeletedSaysWhatItWaitsFor(t *testing.T) {
 		t.Errorf("since %s, want %s", got.Since, since)
 	}
 }
+
+// A compute whose nodes' engines do not answer says so beside why it has so many nodes: of the first, and how many others there are.
+func TestAComputeSaysThatEnginesOfItsNodesAreAway(t *testing.T) {
+	away := func(id NodeID, why string) NodeStatus {
+		return NodeStatus{Node: &Node{ID: id, State: NodeRunning}, Away: Reason{Code: "EngineAway", Message: why}}
+	}
+	a, b, c, well := away("a", "dockerd is away"), away("b", "Docker is slow"), away("c", "dockerd is away"), away("w", "")
+	for _, tt := range []struct {
+		kind  string
+		nodes []NodeStatus
+		want  string
+	}{
+		{ComputeCluster, []NodeStatus{well}, "1 busy"},
+		{ComputeCluster, []NodeStatus{well, a}, "1 busy; dockerd is away (node a)"},
+		{ComputeCluster, []NodeStatus{b, well, a}, "1 busy; Docker is slow (node b and 1 other)"},
+		{ComputeCluster, []NodeStatus{a, b, c}, "1 busy; dockerd is away (node a and 2 others)"},
+		{"VirtualMachine", []NodeStatus{a}, "1 busy; dockerd is away (node a)"},
+	} {
+		comp := &Compute{Spec: ComputeSpec{ComputeType: tt.kind}, WantedWhy: Reason{Code: "Busy", Message: "1 busy"}}
+		if got := comp.Why(tt.nodes); got.Message != tt.want || got.Code != "Busy" {
+			t.Errorf("%s says %+v, want %q", tt.kind, got, tt.want)
+		}
+	}
+}

@@ -33,6 +33,9 @@ type Reason struct {
 	Since   time.Time `json:"since,omitzero"`
 }
 
+// SaysItRuns tells whether the reason of a running job has no more to say than that it runs, as a process or in steps that have states of their own.
+func (r Reason) SaysItRuns() bool { return r.Code == "Running" || r.Code == "Steps" || r.Code == "" }
+
 // Span is a piece of a job's time: who had it, from when to when. End is zero while it lasts.
 type Span struct {
 	Name  string    `json:"name"` // queue, node, environment, data, code, start, user, upload, finish

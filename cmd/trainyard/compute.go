@@ -256,8 +256,7 @@ func (a *app) waitDeleted(ctx context.Context, c *client.Client, cmd *cobra.Comm
 	if flagBool(cmd, "no-wait") {
 		return nil
 	}
-	doing := strings.TrimSuffix(strings.TrimSuffix(done, "d"), "e") + "ing " + n + ": its nodes are leaving"
-	return a.waitTelling(ctx, c, ans, doing, func() string {
+	return a.waitTelling(ctx, c, ans, "waiting for "+n+" to be "+done, func() string {
 		why := clean(a.kept(ctx, c, n))
 		if why == "" {
 			return ""

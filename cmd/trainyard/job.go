@@ -105,7 +105,7 @@ func (a *app) jobCancel() *cobra.Command {
 
 // waitCanceled waits until a job that was asked to end has ended, and tells what that waits for if it lasts.
 func (a *app) waitCanceled(ctx context.Context, c *client.Client, ans *client.Answer, n string) error {
-	err := a.waitTelling(ctx, c, ans, "cancelling "+n+": its processes are asked to end", func() string {
+	err := a.waitTelling(ctx, c, ans, "waiting for "+n+" to end", func() string {
 		j, err := c.JobStatus(ctx, n)
 		if err != nil || j.Status.Terminal() { // the operation says it
 			return ""
@@ -272,8 +272,12 @@ func took(now time.Time, e map[string]any) string {
 // jobWhy is what a person should know of the state: why it waits, or what went wrong.
 func jobWhy(e map[string]any) string {
 	switch trainyard.JobState(text(e, "status")) {
-	case trainyard.JobCompleted, trainyard.JobRunning:
+	case trainyard.JobCompleted:
 		return ""
+	case trainyard.JobRunning:
+		if (trainyard.Reason{Code: text(e, "reason", "code")}).SaysItRuns() {
+			return "" // the state says it
+		}
 	case trainyard.JobFailed:
 		return cmp.Or(text(e, "failure", "message"), text(e, "reason", "message"))
 	}

@@ -168,6 +168,23 @@ func TestAPipelineIsShownWithItsSteps(t *testing.T) {
 	}
 }
 
+// A running job says nothing beside its state while it runs, and what is wrong once nothing is known of it.
+func TestARunningJobSaysWhatIsWrong(t *testing.T) {
+	for code, told := range map[string]bool{"": false, "Running": false, "Steps": false, "EngineAway": true, "NodeSilent": true} {
+		e := map[string]any{"name": "j", "status": "Running", "reason": map[string]any{"code": code, "message": "what is said"}}
+		a, out, _ := people(0)
+		a.jobDetail(e)
+		a.jobTable([]any{e}).print(a.console, a.out)
+		want := 0
+		if told {
+			want = 2 // the line and the column
+		}
+		if got := strings.Count(out.String(), "what is said"); got != want {
+			t.Errorf("%q is told %d times, want %d:\n%s", code, got, want, out.String())
+		}
+	}
+}
+
 func TestAComputeIsShownWithWhereItIs(t *testing.T) {
 	shownAs := func(properties, location string) string {
 		t.Helper()

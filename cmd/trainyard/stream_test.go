@@ -218,6 +218,35 @@ func TestACancelThatLastsTellsWhatItWaitsFor(t *testing.T) {
 	}
 }
 
+// What is told while something is waited for does not contradict why it lasts: nothing is said of processes or nodes that cannot be reached.
+func TestTheProgressOfAWaitSaysOnlyWhatIsWaitedFor(t *testing.T) {
+	for want, wait := range map[string]func(*app, *client.Client, *client.Answer) error{
+		"waiting for j to end … ": func(a *app, c *client.Client, ans *client.Answer) error {
+			return a.waitCanceled(t.Context(), c, ans, "j")
+		},
+		"waiting for j to be deleted … ": func(a *app, c *client.Client, ans *client.Answer) error {
+			return a.waitDeleted(t.Context(), c, a.computeDelete(), ans, "j", "deleted", "")
+		},
+	} {
+		srv := httptest.NewServer(&waits{play{steps: []string{"CancelRequested|cannot be reached", "CancelRequested|cannot be reached", "Canceled|"}}})
+		t.Cleanup(srv.Close)
+		c, err := client.New(client.Config{URL: srv.URL})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ans, err := c.Post(t.Context(), nil, "jobs", "j", "cancel")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var said bytes.Buffer
+		now := time.Now()
+		a := &app{console: &console{out: io.Discard, err: &said, errTTY: true, now: func() time.Time { now = now.Add(time.Second); return now }}}
+		if err := wait(a, c, ans); err != nil || !strings.Contains(said.String(), want) || strings.Contains(said.String(), "asked to end") || strings.Contains(said.String(), "leaving") {
+			t.Errorf("%v, told %q, want %q", err, said.String(), want)
+		}
+	}
+}
+
 func TestACancelThatIsNotWaitedForStays(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

@@ -243,6 +243,23 @@ func (c *Control) computeNames(ctx context.Context, scope trainyard.Scope) []str
 	return out
 }
 
+// Waiting lists the jobs that wait for a compute, at most so many, the first in its queue first, and says whether there are others.
+func (c *Control) Waiting(ctx context.Context, scope trainyard.Scope, name string, most int) (list []*trainyard.Job, more bool, err error) {
+	for _, q := range c.Store.QueueOf(trainyard.MakeComputeKey(scope, name)) {
+		if len(list) == most {
+			return list, true, nil
+		}
+		j, err := c.Job(ctx, scope, q.Name)
+		if err != nil && !trainyard.IsNotFound(err) {
+			return nil, false, err
+		}
+		if err == nil && j.Status.State == trainyard.JobQueued {
+			list = append(list, j)
+		}
+	}
+	return list, false, nil
+}
+
 // DeleteCompute deletes a compute. One with jobs is refused unless forced: then they are canceled first.
 func (c *Control) DeleteCompute(ctx context.Context, who trainyard.User, scope trainyard.Scope, name string, force bool) error {
 	key := trainyard.MakeComputeKey(scope, name)
@@ -258,7 +275,14 @@ func (c *Control) DeleteCompute(ctx context.Context, who trainyard.User, scope t
 		}
 		cancel, where = c.jobsOn(key), comp.Where
 		if len(cancel) > 0 && !force {
-			return trainyard.Conflict("compute %q has %s (%s); wait, cancel them, or delete with --force, which cancels them", name, plural(len(cancel), "job"), some(cancel))
+			verb, them := "delete", "them"
+			if !comp.Elastic() {
+				verb = "detach"
+			}
+			if len(cancel) == 1 {
+				them = "it"
+			}
+			return trainyard.Conflict("compute %q has %s (%s); wait, cancel %s, or %s with --force, which cancels %s", name, plural(len(cancel), "job"), some(cancel), them, verb, them)
 		}
 		comp.Deleting = true
 		tx.Event(c.event(scope, "compute", comp.Name, "deleting", who.Name, ""))

@@ -123,7 +123,7 @@ func (c *Control) demand(comp *trainyard.Compute, nodes []*trainyard.Node, idle 
 		}
 	}
 	if !comp.Elastic() { // an attached machine is there while the compute is
-		d.Min, d.Max = 1, 1
+		d.Min, d.Max, d.Machine = 1, 1, true
 	}
 	d.Queued = c.Store.QueueOf(comp.Key())
 	for _, n := range nodes {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -141,7 +142,8 @@ func TestOneJobIsNotJobs(t *testing.T) {
 	if err := makeCluster(t, c, usualSize); err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range []string{`compute "cpu" has 1 job (a); wait`, `compute "cpu" has 2 jobs (a, b); wait`} {
+	for i, want := range []string{`compute "cpu" has 1 job (a); wait, cancel it, or delete with --force, which cancels it`,
+		`compute "cpu" has 2 jobs (a, b); wait, cancel them, or delete with --force, which cancels them`} {
 		j := &trainyard.Job{Scope: scope, Name: string(rune('a' + i)), Spec: trainyard.JobSpec{JobType: "Command", Command: "true", ComputeID: "cpu"}}
 		if _, _, err := c.SubmitJob(t.Context(), anAdmin, j); err != nil {
 			t.Fatal(err)
@@ -149,5 +151,55 @@ func TestOneJobIsNotJobs(t *testing.T) {
 		if err := c.DeleteCompute(t.Context(), anAdmin, scope, "cpu", false); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("delete says %v, want %q", err, want)
 		}
+	}
+}
+
+// Who waits for a compute is listed as the queue will serve them, not as they came.
+func TestThoseThatWaitAreListedAsTheyAreServed(t *testing.T) {
+	c, scope := newControl(t), trainyard.DefaultScope()
+	if err := makeCluster(t, c, usualSize); err != nil {
+		t.Fatal(err)
+	}
+	for i, name := range []string{"a", "b", "c"} {
+		j := &trainyard.Job{Scope: scope, Name: name, Spec: trainyard.JobSpec{JobType: "Command", Command: "true", ComputeID: "cpu"}}
+		if _, _, err := c.SubmitJob(t.Context(), anAdmin, j); err != nil {
+			t.Fatal(i, err)
+		}
+	}
+	for most, want := range map[int]string{2: "a b true", 3: "a b c false", 9: "a b c false"} {
+		list, more, err := c.Waiting(t.Context(), scope, "cpu", most)
+		got := ""
+		for _, j := range list {
+			got += j.Name + " "
+		}
+		if got += strconv.FormatBool(more); got != want || err != nil {
+			t.Errorf("of %d: %s, %v, want %s", most, got, err, want)
+		}
+	}
+}
+
+func TestWhatIsAttachedIsDetached(t *testing.T) {
+	c, scope := newControl(t), trainyard.DefaultScope()
+	if err := makeCluster(t, c, usualSize); err != nil {
+		t.Fatal(err)
+	}
+	j := &trainyard.Job{Scope: scope, Name: "a", Spec: trainyard.JobSpec{JobType: "Command", Command: "true", ComputeID: "cpu"}}
+	if _, _, err := c.SubmitJob(t.Context(), anAdmin, j); err != nil {
+		t.Fatal(err)
+	}
+	err := c.Store.Update(t.Context(), func(tx *store.Tx) error {
+		comp, err := tx.Compute(trainyard.MakeComputeKey(scope, "cpu"))
+		if err != nil {
+			return err
+		}
+		comp.Spec.ComputeType = "VirtualMachine"
+		return tx.PutCompute(comp)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `compute "cpu" has 1 job (a); wait, cancel it, or detach with --force, which cancels it`
+	if err := c.DeleteCompute(t.Context(), anAdmin, scope, "cpu", false); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("it says %v, want %q", err, want)
 	}
 }

@@ -128,6 +128,14 @@ func why(d trainyard.Demand, busy, waiting, need int) trainyard.Reason {
 		return trainyard.Reason{Code: "Deleting", Message: "the compute is being deleted"}
 	case d.Stopped:
 		return trainyard.Reason{Code: "Stopped", Message: "the compute was stopped"}
+	case d.Machine && busy > 0:
+		return trainyard.Reason{Code: "Busy", Message: "its machine is busy"}
+	case d.Machine && waiting == 0 && !slices.ContainsFunc(d.Nodes, func(n trainyard.NodeAge) bool { return n.State == trainyard.NodeIdle }):
+		return trainyard.Reason{Code: "Coming", Message: "its machine is not there yet"}
+	case d.Machine && waiting == 0:
+		return trainyard.Reason{Code: "Idle", Message: "its machine is there"}
+	case d.Machine:
+		return trainyard.Reason{Code: "Demand", Message: "its machine is asked for by waiting jobs"}
 	case busy+waiting > need:
 		return trainyard.Reason{Code: "AtMaximumNodes", Message: fmt.Sprintf("%d busy and %d asked for, at most %d allowed", busy, waiting, d.Max)}
 	case waiting > 0:

@@ -84,6 +84,26 @@ func TestDecide(t *testing.T) {
 	}
 }
 
+// A machine that is attached has no min_instances and no max_instances, and names none.
+func TestWhyOfAMachine(t *testing.T) {
+	for _, tt := range []struct {
+		state  trainyard.NodeState
+		queued []trainyard.QueuedJob
+		want   string
+	}{
+		{trainyard.NodeCreating, nil, "its machine is not there yet"},
+		{trainyard.NodeIdle, nil, "its machine is there"},
+		{trainyard.NodeIdle, jobs(1), "its machine is asked for by waiting jobs"},
+		{trainyard.NodeRunning, nil, "its machine is busy"},
+		{trainyard.NodeRunning, jobs(1, 1), "its machine is busy"},
+	} {
+		d := trainyard.Demand{Now: now, Min: 1, Max: 1, Machine: true, Queued: tt.queued, Nodes: []trainyard.NodeAge{n("a", tt.state, 0)}}
+		if got := Decide(d).Why.Message; got != tt.want {
+			t.Errorf("%s with %d waiting: %q, want %q", tt.state, len(tt.queued), got, tt.want)
+		}
+	}
+}
+
 func TestProperties(t *testing.T) {
 	states := []trainyard.NodeState{trainyard.NodeIdle, trainyard.NodeRunning, trainyard.NodePreparing, trainyard.NodeCreating, trainyard.NodeUnusable}
 	rapid.Check(t, func(t *rapid.T) {

@@ -34,7 +34,11 @@ func (f *fields) machine(p map[string]any) {
 	if f.has("resource_id") && !f.has("address") {
 		f.p.at(f.place("resource_id"), "address", "it is missing: resource_id names a machine of Azure's, and this server reaches a machine by its address: add address: HOST")
 	}
-	if !f.has("resource_id") {
+	switch {
+	case f.has("resource_id") || f.has("address"):
+	case f.told():
+		f.p.at(f.n.place, "", "--address is missing")
+	default:
 		f.need("address")
 	}
 	f.login(p)
@@ -43,15 +47,26 @@ func (f *fields) machine(p map[string]any) {
 // login is how SSH reaches a computer.
 func (f *fields) login(p map[string]any) {
 	p["address"] = f.text("address")
-	s := f.sub("ssh_settings")
-	if s.n == nil {
+	s, told := f.sub("ssh_settings"), f.told()
+	switch {
+	case s.n == nil && told:
+		f.p.at(f.n.place, "", "nothing says how to log in: give --admin-username, and --admin-password or --ssh-private-key-file")
+		return
+	case s.n == nil:
 		f.p.at(f.n.place, "ssh_settings", "it is missing: give admin_username, and admin_password or ssh_private_key_file")
 		return
 	}
 	if port := s.integer("ssh_port", 1); port != nil {
 		p["sshPort"] = *port
 	}
-	account := map[string]string{"username": s.need("admin_username")}
+	account := map[string]string{"username": s.text("admin_username")}
+	switch {
+	case s.has("admin_username"):
+	case told:
+		f.p.at(f.n.place, "", "--admin-username is missing")
+	default:
+		s.need("admin_username")
+	}
 	if text := s.text("admin_password"); text != "" {
 		account["password"] = text
 	}
@@ -64,12 +79,19 @@ func (f *fields) login(p map[string]any) {
 	if text := s.text("host_key"); text != "" {
 		p["hostKey"] = text
 	}
-	if account["password"] == "" && account["privateKeyData"] == "" && !s.has("ssh_private_key_file") {
+	switch {
+	case account["password"] != "" || account["privateKeyData"] != "" || s.has("ssh_private_key_file"):
+	case told:
+		f.p.at(f.n.place, "", "--admin-password or --ssh-private-key-file is missing: one of them lets the server in")
+	default:
 		f.p.at(s.n.place, s.path, "it has no admin_password and no ssh_private_key_file: one of them lets the server in")
 	}
 	s.done()
 	p["administratorAccount"] = account
 }
+
+// told says whether there is no file: who gave flags knows the fields by those.
+func (f *fields) told() bool { return f.n.src.name == commandLine }
 
 // kubernetes is a namespace of a cluster.
 func (f *fields) kubernetes(p map[string]any) {

@@ -101,6 +101,33 @@ func TestADocumentCanBeMadeOfSetAlone(t *testing.T) {
 	wantWords(t, err, "the command line: name: it is missing")
 }
 
+// Who gave flags is told of flags that are missing, and who wrote a file of its fields.
+func TestWhatAMachineLacksIsNamedAsItsUserKnowsIt(t *testing.T) {
+	for _, tt := range []struct {
+		file, set string
+		want      []string
+	}{
+		{"", "", []string{"the command line: --address is missing", "the command line: nothing says how to log in: give --admin-username, and --admin-password or"}},
+		{"", "ssh_settings.ssh_port=22", []string{"the command line: --admin-username is missing", "the command line: --admin-password or --ssh-private-key-file is missing"}},
+		{"type: virtualmachine\n", "", []string{"compute.yml:1:1: address: it is missing", "ssh_settings: it is missing: give admin_username"}},
+		{"type: virtualmachine\nssh_settings: {ssh_port: 22}\n", "", []string{"ssh_settings.admin_username: it is missing", "it has no admin_password and no ssh_private_key_file"}},
+	} {
+		path, opts := "", spec.Options{Noun: "compute", Set: []string{"type=virtualmachine", "name=pc"}}
+		if tt.set != "" {
+			opts.Set = append(opts.Set, tt.set)
+		}
+		if tt.file != "" {
+			path = write(t, t.TempDir(), "compute.yml", tt.file)
+		}
+		d, err := spec.Load(path, opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = d.Compute(trainyard.DefaultScope())
+		wantWords(t, err, tt.want...)
+	}
+}
+
 func TestFilesThatCannotBeRead(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{"big.yml": "command: " + strings.Repeat("x", 10<<20), "wide.yml": strings.Repeat("a:\n", 30_000)} {

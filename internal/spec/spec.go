@@ -50,6 +50,9 @@ func Load(path string, opts Options) (*Document, error) {
 	return Parse(path, data, filepath.Dir(path), opts)
 }
 
+// commandLine is the source of what no file says.
+const commandLine = "the command line"
+
 // slurp reads a file, at most a byte more than will be accepted.
 func slurp(path string) ([]byte, error) {
 	f, err := os.Open(path)
@@ -93,7 +96,7 @@ func Parse(name string, data []byte, dir string, opts Options) (*Document, error
 		return nil, p.err(name)
 	}
 	if name == "" {
-		root.moved(&source{name: "the command line", dir: dir})
+		root.moved(&source{name: commandLine, dir: dir})
 	}
 	for _, arg := range opts.Set {
 		set(root, arg, dir, opts.Flags, p)
@@ -124,7 +127,7 @@ func (d *Document) end(f *fields) error {
 	f.done()
 	name := d.File
 	if name == "" {
-		name = "the command line"
+		name = commandLine
 	}
 	return f.p.err(name)
 }

@@ -53,7 +53,7 @@ func (b *builder) build(ctx context.Context) (record, error) {
 	defer log.Close()
 	b.log = log
 	defer b.tail.follow()()
-	b.print("Building environment %s", b.name)
+	b.print("Building %s", b.words)
 	for _, note := range append(b.recipe.Notes, b.warning) {
 		if note != "" {
 			b.print("Note: %s", note)
@@ -184,7 +184,7 @@ func (b *builder) withPip(ctx context.Context) error {
 	err = b.run(ctx, b.python.Base, "-m", "venv", b.root())
 	if e, ok := errors.AsType[*toolError](err); ok {
 		return fault(trainyard.ClassEnvironment, "%s could not be built: this node has no uv, and its Python %s has not all that would do instead (%s); "+
-			"install uv, or pip and venv (Debian: python3-pip, python3-venv), on the node; the whole build log is %s", b.words, b.python.Version, cause(e), environmentLog)
+			"install uv, or pip and venv (Debian: python3-pip, python3-venv), on the node; the whole build log is shown by job logs --file %s", b.words, b.python.Version, cause(e), environmentLog)
 	}
 	if err != nil {
 		return err

@@ -104,11 +104,11 @@ func (s *Stager) environment(ctx context.Context, plan *trainyard.EnvironmentPla
 		},
 		wait: func() {
 			waited = true
-			w.say("waiting for another job's build of environment %s", plan.Name)
+			w.say("waiting for another job's build of %s", plan.Words())
 			b.tail.pump()
 		},
 		build: func(ctx context.Context, dir string) (record, error) {
-			w.say("building environment %s", plan.Name)
+			w.say("building %s", plan.Words())
 			b.dir = dir
 			return b.build(ctx)
 		},

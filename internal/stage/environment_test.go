@@ -86,10 +86,10 @@ func TestEnvironmentIsBuiltOnceAndThenNeedsNoNetwork(t *testing.T) {
 	if out != "1.16.0 3.7\nyes it is\npip" {
 		t.Errorf("job printed %q", out)
 	}
-	if !regexp.MustCompile(`^built in \d+\.\d s$`).MatchString(p.spans[trainyard.SpanEnvironment]) || !strings.Contains(p.all(), "building environment small-1") {
+	if !regexp.MustCompile(`^built in \d+\.\d s$`).MatchString(p.spans[trainyard.SpanEnvironment]) || !strings.Contains(p.all(), `building environment "small-1"`) {
 		t.Errorf("span %q, said %s", p.spans[trainyard.SpanEnvironment], p.all())
 	}
-	for _, words := range []string{"Building environment small-1", "+ six==1.16.0", "Built in"} {
+	for _, words := range []string{`Building environment "small-1"`, "+ six==1.16.0", "Built in"} {
 		if !strings.Contains(p.log(environmentLog), words) {
 			t.Errorf("log lacks %q:\n%s", words, p.log(environmentLog))
 		}
@@ -284,7 +284,7 @@ func TestWithoutNetworkANewEnvironmentFailsInWords(t *testing.T) {
 			start := time.Now()
 			p := &teller{}
 			_, err := s.Prepare(t.Context(), withEnvironment("offline", small), p)
-			wantFault(t, err, trainyard.ClassEnvironment, `"small-1"`, "package index", "could not be reached", "proxy", environmentLog)
+			wantFault(t, err, trainyard.ClassEnvironment, `"small-1"`, "package index", "could not be reached", "proxy", "job logs --file "+environmentLog)
 			if took := time.Since(start); took > time.Minute {
 				t.Errorf("took %v", took)
 			}

@@ -123,7 +123,7 @@ func (b *builder) explain(err error) error {
 	if !ok {
 		return err
 	}
-	const more = "the whole build log is system_logs/environment.txt"
+	const more = "the whole build log is shown by job logs --file " + environmentLog
 	switch {
 	case installer.Full(e.output):
 		return b.stager.noRoom(b.stager.env.dir, 0)

@@ -30,6 +30,7 @@ type computeDetail struct {
 
 type nodeRow struct {
 	ID, Address, Size string
+	Engines           string
 	State             state
 	Why               string
 	Since             moment
@@ -83,15 +84,14 @@ func (d *door) computeDetail(v *visit) (computeDetail, error) {
 		}
 		w.NodeRows = append(w.NodeRows, nodeOf(v, n))
 	}
-	queued, err := d.Jobs.Jobs(v.Context(), trainyard.JobQuery{Scope: v.scope, Compute: c.Name, States: []trainyard.JobState{trainyard.JobQueued},
-		Top: waitingAtMost})
+	waiting, more, err := d.Computes.Waiting(v.Context(), v.scope, c.Name, waitingAtMost)
 	if err != nil {
 		return w, err
 	}
-	for _, j := range queued.Items {
+	for _, j := range waiting {
 		w.Waiting = append(w.Waiting, rowOf(v, j))
 	}
-	if queued.Next != "" {
+	if more {
 		w.MoreWait = v.link("/jobs", "compute", c.Name, "state", string(trainyard.JobQueued))
 	}
 	return w, nil
@@ -119,10 +119,10 @@ func (d *door) locationOf(v *visit, c *trainyard.Compute) (string, error) {
 
 func nodeOf(v *visit, s trainyard.NodeStatus) nodeRow {
 	n := s.Node
-	r := nodeRow{ID: string(n.ID), Address: n.Address, Size: n.Size, State: state{stateClass(string(n.State)), string(n.State)}, Why: n.Reason.Message,
+	r := nodeRow{ID: string(n.ID), Address: n.Address, Size: n.Size, Engines: strings.Join(n.Engines, ", "), State: state{stateClass(string(n.State)), string(n.State)}, Why: n.Reason.Message,
 		Since: momentOf(v.now, n.Reason.Since), Seen: momentOf(v.now, n.Seen), Notes: n.Notes}
 	if n.State == trainyard.NodeRunning || n.State == trainyard.NodePreparing {
-		r.Why, r.Since = "", moment{} // its jobs say it; the reason is older than they are
+		r.Why = "" // its jobs say it; the reason is older than they are
 	}
 	if n.State == trainyard.NodeIdle {
 		r.Why = "waits for work"

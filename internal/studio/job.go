@@ -129,7 +129,7 @@ func (d *door) jobView(v *visit, j *trainyard.Job) (jobView, error) {
 	if f := s.Failure; f != nil && w.Over {
 		w.Why, w.Code, w.Bad = cmp.Or(f.Message, w.Why), string(f.Class), s.State == trainyard.JobFailed
 	}
-	if s.State == trainyard.JobCompleted || s.State == trainyard.JobRunning {
+	if s.State == trainyard.JobCompleted || s.State == trainyard.JobRunning && s.Reason.SaysItRuns() {
 		w.Why = "" // the state says it
 	}
 	if s.State == trainyard.JobQueued {

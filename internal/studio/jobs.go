@@ -241,10 +241,10 @@ func rowOf(v *visit, j *trainyard.Job) jobRow {
 func whyShort(j *trainyard.Job) string {
 	switch j.Status.State {
 	case trainyard.JobRunning:
-		if j.Plan.Pipeline == nil {
+		if j.Plan.Pipeline == nil && j.Status.Reason.SaysItRuns() {
 			return ""
 		}
-	case trainyard.JobCompleted, trainyard.JobFinalizing:
+	case trainyard.JobCompleted:
 		return ""
 	case trainyard.JobFailed:
 		if f := j.Status.Failure; f != nil {

@@ -97,6 +97,22 @@ func TestOlderJobs(t *testing.T) {
 	}
 }
 
+// A running job says nothing beside its state while it runs, and what is wrong once nothing is known of it; so does one that stores its outputs.
+func TestARunningJobSaysWhatIsWrong(t *testing.T) {
+	w := newWorld(t)
+	for code, state := range map[string]trainyard.JobState{"Running": trainyard.JobRunning, "EngineAway": trainyard.JobRunning, "NodeSilent": trainyard.JobFinalizing} {
+		w.add(code, state).Status.Reason = trainyard.Reason{Code: code, Message: "said of " + code, Since: start}
+	}
+	b := w.admin()
+	list := b.page("/jobs")
+	for _, code := range []string{"EngineAway", "NodeSilent"} {
+		expect(t, list, "said of "+code)
+		expect(t, b.page("/jobs/"+code), "said of "+code+" "+code+" · since 1m ago")
+	}
+	refuse(t, list, "said of Running")
+	refuse(t, b.page("/jobs/Running"), "said of Running")
+}
+
 func TestPageOfAFailedJob(t *testing.T) {
 	w := newWorld(t)
 	j := w.add("calm_river", trainyard.JobFailed)
@@ -159,7 +175,7 @@ func TestTimelineIsToScale(t *testing.T) {
 		at = at.Add(s.took)
 	}
 	page := w.admin().page("/jobs/calm_river")
-	expect(t, page, "40s since it was submitted", "queue waiting for room 10s 25 %", "environment built in 5 s 5s 12 %", "user running your command 25s 62 %")
+	expect(t, page, "40s from submission to end", "queue waiting for room 10s 25 %", "environment built in 5 s 5s 12 %", "user running your command 25s 62 %")
 	strip := page.all(class("strip"))[0]
 	var got []string
 	end := 0.0
@@ -302,13 +318,15 @@ func TestComputes(t *testing.T) {
 	w.addCluster()
 	w.nodes["cpu-cluster"] = append(w.nodes["cpu-cluster"], trainyard.NodeStatus{Node: &trainyard.Node{ID: "n-4", State: trainyard.NodeIdle},
 		Away: trainyard.Reason{Message: "the Docker engine has not answered since 12:03:04 UTC", Since: start}})
+	w.nodes["cpu-cluster"][1].Node.Engines = []string{"docker", "podman"}
 	w.add("waits", trainyard.JobQueued).Status.Reason.Message = "waiting for its turn"
+	w.add("last", trainyard.JobQueued)
 	b := w.admin()
 	list := b.page("/computes")
 	expect(t, list, "cpu-cluster", "AmlCompute · Standard_DS3_v2", "4 nodes 1 running 2 idle 1 unusable", "3 wanted, 0 to 4 allowed · an idle node goes after 2m",
 		"2 busy and 1 asked for", "no room for another machine")
 	page := b.page(list.link("cpu-cluster"))
-	expect(t, page, "nothing was heard of its agent for 30s", "n-2 running calm_river", "n-1 idle waits for work", "n-4 idle the Docker engine has not answered since 12:03:04 UTC 1m ago", "10s ago", "Waiting jobs Train waits 1m waiting for its turn")
+	expect(t, page, "nothing was heard of its agent for 30s", "n-2 engines: docker, podman running calm_river 1m ago", "n-1 idle waits for work", "n-4 idle the Docker engine has not answered since 12:03:04 UTC 1m ago", "10s ago", "Waiting jobs Train waits 1m waiting for its turn Train last")
 	if got := page.link("calm_river"); got != "/jobs/calm_river" {
 		t.Errorf("a node's job leads to %q", got)
 	}

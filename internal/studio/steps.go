@@ -13,6 +13,7 @@ type stepsView struct {
 	Rows  []stepRow
 	Done  int
 	Total lasting
+	Over  bool
 }
 
 type stepRow struct {
@@ -30,7 +31,7 @@ func stepsOf(v *visit, j *trainyard.Job) stepsView {
 	if p == nil {
 		return stepsView{}
 	}
-	out := stepsView{Total: lastingOf(v.now, j.Created, j.Status.Ended)}
+	out := stepsView{Total: lastingOf(v.now, j.Created, j.Status.Ended), Over: j.Status.State.Terminal()}
 	for i, s := range p.Steps {
 		now := trainyard.StepStatus{State: trainyard.JobNotStarted}
 		if i < len(j.Status.Steps) {

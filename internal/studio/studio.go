@@ -43,6 +43,8 @@ type Computes interface {
 	Compute(ctx context.Context, scope trainyard.Scope, name string) (*trainyard.Compute, error)
 	Computes(ctx context.Context, scope trainyard.Scope) ([]*trainyard.Compute, error)
 	Nodes(ctx context.Context, scope trainyard.Scope, compute string) ([]trainyard.NodeStatus, error)
+	// Waiting lists the jobs that wait for a compute, at most so many, the first in its queue first, and says whether there are others.
+	Waiting(ctx context.Context, scope trainyard.Scope, compute string, most int) (list []*trainyard.Job, more bool, err error)
 	// Location is what a location's name, or another word for one, means.
 	Location(ctx context.Context, name string) (trainyard.Location, error)
 }

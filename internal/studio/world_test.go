@@ -141,6 +141,17 @@ func (w *world) Jobs(_ context.Context, q trainyard.JobQuery) (page trainyard.Pa
 	return page, nil
 }
 
+func (w *world) Waiting(_ context.Context, s trainyard.Scope, compute string, most int) (list []*trainyard.Job, more bool, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, j := range w.jobs {
+		if j.Scope.Fold() == s.Fold() && j.Plan.Compute == compute && j.Status.State == trainyard.JobQueued {
+			list = append(list, j.Clone())
+		}
+	}
+	return list[:min(len(list), most)], len(list) > most, nil
+}
+
 func (w *world) JobPosition(context.Context, trainyard.Scope, string) (int, error) { return 3, nil }
 
 func (w *world) JobEvents(_ context.Context, _ trainyard.Scope, name string, _ int64) ([]trainyard.Event, error) {

@@ -183,6 +183,11 @@ func fit(t *testing.T, b *tab) {
 	b.s.submit("fails", `echo "$(head -c 300 /dev/zero | tr '\0' x)" >&2; exit 3`)
 	b.open("/jobs/fails")
 	b.reads("#job-head .state", "Failed")
+	b.do(chromedp.EmulateViewport(430, 844)) // as wide as it takes for "Failed" to leave room
+	b.open("/jobs")
+	if got := eval[int](b, `[...document.querySelectorAll(".jobs tbody tr")].filter(r => r.cells[2].getBoundingClientRect().top < r.cells[0].getBoundingClientRect().bottom).length`); got > 0 {
+		t.Errorf("of %d jobs the compute stands beside the name and the reason", got)
+	}
 	fitAll(t, b, "/jobs", "/jobs/grows", "/jobs/fails", "/jobs/steps", "/jobs/steps-last_of_all", "/jobs?state=Completed", "/computes", "/computes/local", "/studio/login", "/studio/workspaces")
 }
 

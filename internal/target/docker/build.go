@@ -59,8 +59,8 @@ func (d *Driver) build(ctx context.Context, e trainyard.EnvironmentPlan, folder,
 	if _, err := os.Stat(filepath.Join(folder, dockerfile)); folder == "" || err != nil {
 		return fault(trainyard.ClassEnvironment, "its build context has no %s; name the Dockerfile with build.dockerfile_path", dockerfile)
 	}
-	f.say("building image of environment %s", e.Name)
-	f.print("Building image of environment %s from %s", e.Name, dockerfile)
+	f.say("building the image of %s", e.Words())
+	f.print("Building the image of %s from %s", e.Words(), dockerfile)
 	context, err := pack(folder, dockerfile)
 	if err != nil {
 		return err
@@ -78,20 +78,20 @@ func (d *Driver) build(ctx context.Context, e trainyard.EnvironmentPlan, folder,
 	})
 	if err == nil {
 		defer r.Body.Close()
-		err = follow(r.Body, e.Name, f)
+		err = follow(r.Body, e.Words(), f)
 	}
 	if err == nil || passing(ctx, err) {
 		return err
 	}
 	f.print("Failed: %v", err)
-	return fault(trainyard.ClassEnvironment, "its image could not be built: %v; the whole build log is %s%s", err, buildLog, buildAdvice(err))
+	return fault(trainyard.ClassEnvironment, "its image could not be built: %v; the whole build log is shown by job logs --file %s%s", err, buildLog, buildAdvice(err))
 }
 
 // colours are what the engine marks with what a step prints as errors.
 var colours = strings.NewReplacer("\x1b[91m", "", "\x1b[0m", "")
 
 // follow hands the output of a build on, and returns its error, with what the step that failed gave as its reason.
-func follow(body io.Reader, name string, f *flight) error {
+func follow(body io.Reader, words string, f *flight) error {
 	dec := json.NewDecoder(body)
 	step, printed := "", &tail{} // of the step
 	for {
@@ -116,7 +116,7 @@ func follow(body io.Reader, name string, f *flight) error {
 			if strings.HasPrefix(text, "Step ") {
 				printed.text = nil
 				step = strings.TrimSpace(text)
-				f.say("building image of environment %s: %s", name, step)
+				f.say("building the image of %s: %s", words, step)
 			}
 		case m.Status != "" && (m.Progress == nil || m.Progress.Total == 0):
 			f.print("%s", strings.TrimPrefix(m.ID+": "+m.Status, ": "))

@@ -66,8 +66,8 @@ func (d *Driver) layer(ctx context.Context, e trainyard.EnvironmentPlan, r resol
 
 // install runs layer.sh in a container of the image.
 func (d *Driver) install(ctx context.Context, e trainyard.EnvironmentPlan, r resolved, want recipe, temp string, f *flight) error {
-	f.say("installing the Python packages of environment %s on top of image %s", e.Name, r.Name)
-	f.print("Installing the Python packages of environment %s on top of image %s", e.Name, r.Name)
+	f.say("installing the Python packages of %s on top of image %s", e.Words(), r.Name)
+	f.print("Installing the Python packages of %s on top of image %s", e.Words(), r.Name)
 	files := map[string]string{"layer.sh": layerScript, "conda.yaml": e.CondaFile, "requirements.txt": strings.Join(append(want.Lines, ""), "\n")}
 	for name, text := range files {
 		if err := os.WriteFile(filepath.Join(temp, name), []byte(text), 0o644); err != nil {
@@ -109,13 +109,13 @@ func (d *Driver) layerFault(code int, r resolved, want recipe, last string) erro
 		cause = "the installer was killed, as happens when the node has no memory left: " + cause
 	case installer.Full(last):
 		return fault(trainyard.ClassDisk, "no room on node: the disk was full while its packages were installed on top of image %q: %s; free some space "+
-			"where the node keeps them (%s) and where its Docker engine keeps containers, or use a node with a bigger disk; the whole build log is %s",
+			"where the node keeps them (%s) and where its Docker engine keeps containers, or use a node with a bigger disk; the whole build log is shown by job logs --file %s",
 			r.Name, cause, filepath.Join(d.env.Dir, layersDir), buildLog)
 	case installer.Unreachable(last):
 		return fault(trainyard.ClassEnvironment, "its packages could not be installed on top of image %q: %s could not be reached (%s); "+
-			"check the node's network, proxy and pip settings; the whole build log is %s", r.Name, installer.Index(last), cause, buildLog)
+			"check the node's network, proxy and pip settings; the whole build log is shown by job logs --file %s", r.Name, installer.Index(last), cause, buildLog)
 	}
-	return fault(trainyard.ClassEnvironment, "its packages could not be installed on top of image %q: %s; the whole build log is %s", r.Name, cause, buildLog)
+	return fault(trainyard.ClassEnvironment, "its packages could not be installed on top of image %q: %s; the whole build log is shown by job logs --file %s", r.Name, cause, buildLog)
 }
 
 // runBuilder runs the container to its end, and returns its exit code and the end of what it printed.

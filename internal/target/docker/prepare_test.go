@@ -257,7 +257,7 @@ func TestContextIsBuiltOnce(t *testing.T) {
 	defer func() { _ = dockerCLI(c, "rmi", repository+":"+key(plan.Hash)) }()
 	all := 0
 	for i := range tellers {
-		if log := tellers[i].log(); log != "" && (strings.Count(log, "Building image") != 1 || !strings.Contains(log, "\nthis is built\n")) {
+		if log := tellers[i].log(); log != "" && (strings.Count(log, "Building the image") != 1 || !strings.Contains(log, "\nthis is built\n")) {
 			t.Errorf("it logged %q", log)
 		} else if log != "" {
 			all++
@@ -285,7 +285,7 @@ func TestBuildThatFailsIsSaid(t *testing.T) {
 		file, dockerfile string
 		words            []string
 	}{
-		{"FROM " + c.Image + "\nRUN echo before && exit 3\n", "", []string{"could not be built", "exit 3", "returned a non-zero code: 3: before; the whole build log is", buildLog}},
+		{"FROM " + c.Image + "\nRUN echo before && exit 3\n", "", []string{"could not be built", "exit 3", "returned a non-zero code: 3: before; the whole build log is shown by job logs --file " + buildLog}},
 		{"FROM " + c.Image + "\nRUN python3 -c 'import torch'\n", "", []string{"returned a non-zero code: 1: ModuleNotFoundError: No module named 'torch'; the whole"}},
 		{"FROM " + c.Image + "\nRUNN true\n", "", []string{"unknown instruction: RUNN", "Check how it is written"}},
 		{"FROM 127.0.0.1:1/x:1\n", "", []string{"127.0.0.1:1/x:1", "connection refused", "docker load"}},
