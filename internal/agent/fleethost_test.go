@@ -368,6 +368,7 @@ func TestWhyAMachineCannotBeHadIsNotTakenForTheEndOfItsAgent(t *testing.T) {
 	hosted(t, func(t *testing.T, p *park) {
 		p.set("a")
 		<-time.After(2 * time.Minute)
+		synctest.Wait() // what is said at this very moment is of before
 		p.mu.Lock()
 		p.grow = func(trainyard.NodeID) error { return errors.New("its host key changed") }
 		before := len(p.reports)

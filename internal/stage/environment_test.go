@@ -202,7 +202,7 @@ func TestTenJobsBuildAnEnvironmentOnce(t *testing.T) {
 		switch note := p.spans[trainyard.SpanEnvironment]; {
 		case strings.HasPrefix(note, "built in"):
 			built++
-		case !strings.Contains(p.all(), "waiting for another job's build of environment small-1"):
+		case !strings.Contains(p.all(), "waiting for another job's build of environment \"small-1\""):
 			t.Errorf("task %d neither built nor said that it waits: %s", i, p.all())
 		}
 		if !strings.Contains(p.log(environmentLog), "+ six==1.16.0") {
