@@ -235,13 +235,14 @@ func (c *Control) HostedFailed(ctx context.Context, id trainyard.NodeID, why str
 	if err != nil {
 		return err
 	}
+	was, known := c.knownEngineAway(id) // before the update, which may be made twice
 	return c.Store.Update(ctx, func(tx *store.Tx) error {
 		n, err := tx.Node(id)
 		if err != nil {
 			return nil
 		}
-		if _, known := c.knownEngineAway(id); known || why != "" { // that an agent begins says nothing of what was before
-			c.setEngineAway(tx, n, now, told)
+		if known || why != "" { // that an agent begins says nothing of what was before
+			c.setEngineAway(tx, n, was, now, told)
 		}
 		comp, err := tx.Compute(n.Compute)
 		if err != nil {

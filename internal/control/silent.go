@@ -123,12 +123,13 @@ func (c *Control) noteEngines(ctx context.Context, r trainyard.Report) error {
 	if err != nil {
 		return err
 	}
+	was := c.engineAway(r.Node) // before the update, which may be made twice
 	return c.Store.Update(ctx, func(tx *store.Tx) error {
 		n, err := tx.Node(r.Node)
 		if err != nil {
 			return nil // gone meanwhile
 		}
-		c.setEngineAway(tx, n, now, told)
+		c.setEngineAway(tx, n, was, now, told)
 		return nil
 	})
 }
@@ -148,12 +149,11 @@ func (c *Control) toldEngineAway(ctx context.Context, id trainyard.NodeID, now t
 	return last.What == eventAway, err
 }
 
-// setEngineAway keeps why an engine of a node that there is does not answer; without a message all do. It writes down when
+// setEngineAway keeps why an engine of a node that there is does not answer, and did not before; without a message all do. It writes down when
 // one goes away, unless it is told already, and when all are back, but not that what is said of it changes.
-func (c *Control) setEngineAway(tx *store.Tx, n *trainyard.Node, now trainyard.Reason, told bool) {
+func (c *Control) setEngineAway(tx *store.Tx, n *trainyard.Node, was, now trainyard.Reason, told bool) {
 	c.mu.Lock()
-	was, known := c.silent[n.ID]
-	if !known || now.Message != was.Message {
+	if have, known := c.silent[n.ID]; !known || now.Message != have.Message {
 		c.silent[n.ID] = now
 	}
 	c.mu.Unlock()

@@ -50,10 +50,10 @@ func (s *Stager) stageEnvironment(ctx context.Context, t trainyard.Task, w *work
 // stageContext brings the files that an image is built from.
 func (s *Stager) stageContext(ctx context.Context, plan *trainyard.EnvironmentPlan, w *work) error {
 	g, err := s.data.get(ctx, order{
-		key: keyOf("context", plan.Hash), what: "build context of " + plan.Name, task: w.folder, good: unaltered,
+		key: keyOf("context", plan.Hash), what: "build context of " + plan.Words(), task: w.folder, good: unaltered,
 		wait: func() { w.say("waiting for another job's download of the build context") },
 		build: func(ctx context.Context, dir string) (record, error) {
-			w.say("downloading the build context of %s", plan.Name)
+			w.say("downloading the build context of %s", plan.Words())
 			objects, _, err := s.blobObjects(ctx, plan.Context)
 			if err == nil && len(objects) == 0 {
 				err = fault(trainyard.ClassEnvironment, "%s: its build context is not in the server's store; create the environment again", plan.Words())
@@ -98,7 +98,7 @@ func (s *Stager) environment(ctx context.Context, plan *trainyard.EnvironmentPla
 	b.tail = &tail{path: s.env.path(key, ".log"), to: w.p}
 	waited := false
 	g, err := s.env.get(ctx, order{
-		key: key, what: "environment " + plan.Name, task: w.folder,
+		key: key, what: plan.Words(), task: w.folder,
 		good: func(dir string, rec record) bool {
 			return rec.Python != nil && isThere(filepath.Join(dir, installed, binDir))
 		},
