@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/trainyard/trainyard"
@@ -154,27 +155,28 @@ func TestNobodyIsHeldBackForAJobThatIsGone(t *testing.T) {
 
 // A server that starts places nothing before it knows which jobs are held back.
 func TestNothingIsPlacedBeforeTheScalerHasLooked(t *testing.T) {
-	c := narrow(t, 1)
-	putCluster(t, c, "many", 0, 3, "node")
-	putCluster(t, c, "best", 0, 1)
-	submit(t, c, "many", "lesser", 1, "", 1)
-	submit(t, c, "best", "urgent", 1, "", 3)
-	ctx, stop := context.WithCancel(t.Context())
-	var loop sync.WaitGroup
-	loop.Go(func() { _ = c.schedule(ctx) })
-	defer loop.Wait()
-	defer stop()
-	c.sched.Set()
-	<-time.After(300 * time.Millisecond)
-	if _, err := c.scaleAll(t.Context(), map[trainyard.NodeID]time.Time{}); err != nil {
-		t.Fatal(err)
-	}
-	for end := time.Now().Add(10 * time.Second); reasonOf(t, c, "lesser").Code == "Submitted"; <-time.After(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("nothing is said of the job")
+	synctest.Test(t, func(t *testing.T) {
+		c := narrow(t, 1)
+		putCluster(t, c, "many", 0, 3, "node")
+		putCluster(t, c, "best", 0, 1)
+		submit(t, c, "many", "lesser", 1, "", 1)
+		submit(t, c, "best", "urgent", 1, "", 3)
+		ctx, stop := context.WithCancel(t.Context())
+		var loop sync.WaitGroup
+		loop.Go(func() { _ = c.schedule(ctx) })
+		defer loop.Wait()
+		defer stop()
+		c.sched.Set()
+		synctest.Wait()
+		if _, err := c.scaleAll(t.Context(), map[trainyard.NodeID]time.Time{}); err != nil {
+			t.Fatal(err)
 		}
-	}
-	if n, err := c.Store.Node(t.Context(), "node"); err != nil || n.State != trainyard.NodeLeaving || len(c.Store.NodeTasks("node")) > 0 {
-		t.Errorf("the node is %+v and has %+v, %v", n, c.Store.NodeTasks("node"), err)
-	}
+		synctest.Wait()
+		if why := reasonOf(t, c, "lesser"); why.Code == "Submitted" {
+			t.Errorf("nothing is said of the job: %+v", why)
+		}
+		if n, err := c.Store.Node(t.Context(), "node"); err != nil || n.State != trainyard.NodeLeaving || len(c.Store.NodeTasks("node")) > 0 {
+			t.Errorf("the node is %+v and has %+v, %v", n, c.Store.NodeTasks("node"), err)
+		}
+	})
 }
