@@ -264,7 +264,7 @@ func TestSearchThatFailsIsMadeAgain(t *testing.T) {
 func TestJobThatRunsIsFoundWithoutTheQueue(t *testing.T) {
 	s, broken := withoutQueue(t, `sbatch "$@" >/dev/null; kill -KILL $$`)
 	d := open(t, s, t.TempDir())
-	short, long := makeTask(t, "ends", "exit 4", 1), makeTask(t, "stopped", "sleep 600", 1)
+	short, long := makeTask(t, "ends", "exit 4", 1), makeTask(t, "stopped", "echo began; sleep 600", 1)
 	start(t, d, short)
 	start(t, d, long)
 	t.Cleanup(func() { _ = os.Remove(broken) }) // before they are removed
@@ -278,7 +278,9 @@ func TestJobThatRunsIsFoundWithoutTheQueue(t *testing.T) {
 		return o
 	}
 	until(t, time.Minute, "its job is known", func() bool { return jobOf(d, long.ID) != "" }, func() string { return fmt.Sprintf("%+v", state(long.ID)) })
-	if err := d.Stop(t.Context(), long.ID, time.Minute); err != nil { // it says so itself when it has time to
+	// Until its program is there the signal ends the script's shell, and only Slurm could tell of that.
+	until(t, time.Minute, "its command has begun", func() bool { return logOf(t, d, long.ID) == "began\n" }, func() string { return logOf(t, d, long.ID) })
+	if err := d.Stop(t.Context(), long.ID, time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	for task, want := range map[*trainyard.Task]trainyard.Class{&short: trainyard.ClassUser, &long: trainyard.ClassCanceled} {
