@@ -159,6 +159,7 @@ type JobStatus struct {
 	Failure    *Failure  `json:"failure,omitempty"`
 	Warnings   []string  `json:"warnings,omitempty"` // understood and not acted on, overcommitted, image not used, …
 	CanceledBy string    `json:"canceledBy,omitempty"`
+	CanceledAs string    `json:"canceledAs,omitempty"` // what else who canceled it did, by which it was: "deleted compute gpu"; "": they asked for it
 
 	Steps []StepStatus `json:"steps,omitempty"` // of a pipeline, in the order of its plan
 	Told  LogTail      `json:"told,omitzero"`   // of a pipeline: what its log was last told

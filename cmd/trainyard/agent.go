@@ -217,6 +217,7 @@ type nodeConfig struct {
 // hostNode runs a node's agent until ctx is done; its tasks go on. When a container engine comes that was not there at first, the agent
 // begins anew with it, as it does after a crash: it takes up its tasks again and tells the server what it has.
 func hostNode(ctx context.Context, n nodeConfig) error {
+	notice := lasting{from: n.Yield}
 	env := target.Env{Dir: filepath.Join(n.Dir, "tasks"), Limit: n.Limit, Group: n.Group, GPUs: &gpu.Reader{}, Log: n.Log, Place: n.Place, Lost: n.Lost}
 	for {
 		driver, engines, missing, err := openDrivers(ctx, env)
@@ -231,7 +232,10 @@ func hostNode(ctx context.Context, n nodeConfig) error {
 				end(errEngineCame)
 			}
 		})
-		err = runNode(life, n, driver)
+		one, yield := n, make(chan agent.Notice, 1)
+		one.Yield = yield
+		looking.Go(func() { notice.to(life, yield) })
+		err = runNode(life, one, driver)
 		came := context.Cause(life) == errEngineCame // before what follows ends the life of a node that was let go
 		end(nil)
 		looking.Wait()
@@ -240,6 +244,28 @@ func hostNode(ctx context.Context, n nodeConfig) error {
 		}
 		n.Log.Info("a container engine is there now; the agent begins anew with it")
 	}
+}
+
+// lasting is a notice that is given to every agent of a node that begins after it has come, not only to the one that it came to.
+type lasting struct {
+	from   <-chan agent.Notice
+	notice *agent.Notice // nil: none has come
+	came   time.Time
+}
+
+// to waits for the notice until ctx is done and puts it into yield, which has room for it. It is for one at a time.
+func (l *lasting) to(ctx context.Context, yield chan<- agent.Notice) {
+	if l.notice == nil {
+		select {
+		case <-ctx.Done():
+			return
+		case n := <-l.from:
+			l.notice, l.came = &n, time.Now()
+		}
+	}
+	n := *l.notice
+	n.Within = max(0, n.Within-time.Since(l.came))
+	yield <- n
 }
 
 var errEngineCame = errors.New("an engine came")
@@ -327,7 +353,11 @@ func openDrivers(ctx context.Context, env target.Env) (d target.Driver, engines 
 		if i > 0 && off && !isThere(e.Dir) { // what it holds from before is looked after all the same
 			continue
 		}
+		slow := time.AfterFunc(2*time.Second, func() {
+			env.Log.Warn("the node does not join before an engine of its computer has answered, or has had its time", "engine", kind.Name)
+		})
 		d, err := openDriver(ctx, kind, settingsOf(kind), e)
+		slow.Stop()
 		switch {
 		case i == 0 && err == nil:
 			all.First = d

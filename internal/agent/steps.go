@@ -205,17 +205,18 @@ func (k *task) result(seen *trainyard.Observation) trainyard.Result {
 		res = *seen.Result
 	}
 	res.PeakMB = max(res.PeakMB, seen.PeakMB)
+	end := seen.Ended
+	if end.IsZero() {
+		end = time.Now()
+	}
 	k.mu.Lock()
 	why, since := k.kept.Stop, k.kept.Since
 	k.mu.Unlock()
 	// A driver says Canceled only of what it was asked to stop; its clock may be a tick behind ours.
 	if why != "" && (res.Class == trainyard.ClassCanceled || !seen.Ended.Before(since)) {
+		k.noteKill(&res, end.Sub(since))
 		r := k.ended("")
 		res.Class, res.Message = r.Class, r.Message
-	}
-	end := seen.Ended
-	if end.IsZero() {
-		end = time.Now()
 	}
 	k.change(soon, func(r *trainyard.TaskReport) {
 		r.State = trainyard.TaskUploading
@@ -232,6 +233,15 @@ func (k *task) result(seen *trainyard.Observation) trainyard.Result {
 		r.Spans = setSpan(r.Spans, trainyard.Span{Name: trainyard.SpanUpload, Start: end})
 	})
 	return res
+}
+
+// noteKill warns of a process that ended so long after it was asked to that it was made to. A model server is given until what it answers is done.
+func (k *task) noteKill(res *trainyard.Result, after time.Duration) {
+	t := &k.kept.Task
+	own := res.Class == trainyard.ClassCanceled || res.Class == trainyard.ClassUser // not for its memory
+	if own && res.ExitCode == 128+9 && t.Serve == nil && t.Grace > 0 && after >= t.Grace {
+		k.warn(fmt.Sprintf("the process was killed: it had not ended %s after it was asked to (SIGTERM)", t.Grace))
+	}
 }
 
 // finish has outputs and artifacts stored. If that fails, so has the task.

@@ -82,6 +82,10 @@ func TestStop(t *testing.T) {
 					if res := y.untilEnded(job.ID); res.Class != trainyard.ClassCanceled || res.ExitCode != c.exit {
 						t.Errorf("result %+v", res)
 					}
+					said := strings.Join(y.srv.report(job.ID).Warnings, "; ")
+					if want := "the process was killed: it had not ended 5s after"; strings.Contains(said, want) != (c.exit == 137) {
+						t.Errorf("it says %q", said)
+					}
 					y.untilClean()
 				})
 			})

@@ -253,6 +253,9 @@ func canceled(j *trainyard.Job) string {
 	if j.Status.CanceledBy == "" {
 		return "canceled"
 	}
+	if j.Status.CanceledAs != "" {
+		return fmt.Sprintf("canceled by %s (%s)", j.Status.CanceledBy, j.Status.CanceledAs)
+	}
 	return "canceled by " + j.Status.CanceledBy
 }
 

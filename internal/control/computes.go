@@ -264,7 +264,7 @@ func (c *Control) Waiting(ctx context.Context, scope trainyard.Scope, name strin
 func (c *Control) DeleteCompute(ctx context.Context, who trainyard.User, scope trainyard.Scope, name string, force bool) error {
 	key := trainyard.MakeComputeKey(scope, name)
 	var cancel []string
-	var where string
+	var where, as string
 	err := c.Store.Update(ctx, func(tx *store.Tx) error {
 		comp, err := tx.Compute(key)
 		if err != nil {
@@ -274,11 +274,13 @@ func (c *Control) DeleteCompute(ctx context.Context, who trainyard.User, scope t
 			return trainyard.Conflict("compute %q belongs to the workspace and cannot be deleted", name)
 		}
 		cancel, where = c.jobsOn(key), comp.Where
+		verb, done := "delete", "deleted"
+		if !comp.Elastic() {
+			verb, done = "detach", "detached"
+		}
+		as = fmt.Sprintf("%s compute %s", done, comp.Name)
 		if len(cancel) > 0 && !force {
-			verb, them := "delete", "them"
-			if !comp.Elastic() {
-				verb = "detach"
-			}
+			them := "them"
 			if len(cancel) == 1 {
 				them = "it"
 			}
@@ -297,7 +299,7 @@ func (c *Control) DeleteCompute(ctx context.Context, who trainyard.User, scope t
 		}
 	}
 	for _, j := range c.jobsOn(key) { // looked up again: one may have come in the meantime, and none can any more
-		if err := c.CancelJob(ctx, who, scope, j); err != nil && !trainyard.IsNotFound(err) {
+		if err := c.cancelJob(ctx, who, as, scope, j); err != nil && !trainyard.IsNotFound(err) {
 			return err
 		}
 	}

@@ -249,6 +249,11 @@ func (c *Control) JobEvents(ctx context.Context, scope trainyard.Scope, name str
 
 // CancelJob asks a job to end. A waiting one ends at once, a running one is sent SIGTERM, and SIGKILL after a grace period.
 func (c *Control) CancelJob(ctx context.Context, who trainyard.User, scope trainyard.Scope, name string) error {
+	return c.cancelJob(ctx, who, "", scope, name)
+}
+
+// cancelJob is CancelJob where that comes of something else that who did: as, such as "deleted compute gpu".
+func (c *Control) cancelJob(ctx context.Context, who trainyard.User, as string, scope trainyard.Scope, name string) error {
 	key := trainyard.MakeJobKey(scope, name)
 	err := c.Store.Update(ctx, func(tx *store.Tx) error {
 		j, err := tx.Job(key)
@@ -259,10 +264,10 @@ func (c *Control) CancelJob(ctx context.Context, who trainyard.User, scope train
 		if state.Terminal() || state == trainyard.JobCancelRequested {
 			return nil // it is over, or on its way: canceling twice is no error
 		}
-		j.Status.CanceledBy = who.Name
+		j.Status.CanceledBy, j.Status.CanceledAs = who.Name, as
 		to, why := trainyard.JobCancelRequested, trainyard.Reason{Code: "CancelRequested", Message: canceled(j) + "; the process is being stopped"}
 		if j.Plan.Pipeline != nil {
-			why.Message = fmt.Sprintf("canceled by %s; its steps are being stopped", who.Name)
+			why.Message = canceled(j) + "; its steps are being stopped"
 		}
 		if state == trainyard.JobQueued {
 			to, why = trainyard.JobCanceled, trainyard.Reason{Code: "Canceled", Message: canceled(j) + " before it started"}

@@ -152,6 +152,16 @@ func TestOneJobIsNotJobs(t *testing.T) {
 			t.Errorf("delete says %v, want %q", err, want)
 		}
 	}
+	if err := c.DeleteCompute(t.Context(), anAdmin, scope, "cpu", true); err != nil {
+		t.Fatal(err)
+	}
+	j, err := c.Job(t.Context(), scope, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "canceled by " + anAdmin.Name + " (deleted compute cpu) before it started"; j.Status.Reason.Message != want {
+		t.Errorf("job a is %s: %s; want %q", j.Status.State, j.Status.Reason.Message, want)
+	}
 }
 
 // Who waits for a compute is listed as the queue will serve them, not as they came.

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-const usage = "usage: least COMMAND FILE\n       least task --file TASK --result FILE"
+const usage = "usage: least COMMAND FILE\n       least task --file TASK --result FILE [--hide PATH]..."
 
 func main() {
 	runtime.GOMAXPROCS(1) // as Trainyard's program does, until it has files to bring or to store
@@ -29,7 +29,7 @@ func run(args []string) error {
 			return err
 		}
 		return os.WriteFile(args[1], nil, 0o600)
-	case len(args) == 5 && args[0] == "task" && args[1] == "--file" && args[3] == "--result":
+	case len(args) >= 5 && args[0] == "task" && args[1] == "--file" && args[3] == "--result" && onlyHides(args[5:]):
 		return task(args[2], args[4])
 	}
 	return fmt.Errorf("cannot be started so\n%s", usage)
@@ -52,6 +52,16 @@ func task(file, result string) error {
 	}
 	end := fmt.Appendf(nil, `{"result":{"class":"OK","exitCode":0},"started":%q,"ended":%q}`, started.Format(time.RFC3339Nano), time.Now().Format(time.RFC3339Nano))
 	return os.WriteFile(result, end, 0o600)
+}
+
+// onlyHides says whether flags name paths to keep from the command, and nothing else. An empty program keeps nothing from it.
+func onlyHides(flags []string) bool {
+	for i, word := range flags {
+		if i%2 == 0 && word != "--hide" {
+			return false
+		}
+	}
+	return len(flags)%2 == 0
 }
 
 func shells(command string) error {

@@ -23,7 +23,7 @@ func TestATaskLeavesItsEndWhereTrainyardReadsIt(t *testing.T) {
 		}
 	}
 	write(": >" + proof)
-	if err := run([]string{"task", "--file", file, "--result", result}); err != nil {
+	if err := run([]string{"task", "--file", file, "--result", result, "--hide", "/a", "--hide", "/b"}); err != nil {
 		t.Fatal(err)
 	}
 	data, err := os.ReadFile(result)
@@ -51,7 +51,7 @@ func TestATaskLeavesItsEndWhereTrainyardReadsIt(t *testing.T) {
 }
 
 func TestWithNoneOfItsWaysItSaysThem(t *testing.T) {
-	for _, args := range [][]string{nil, {"true"}, {"task", "--file", "f"}, {"task", "--result", "r", "--file", "f"}} {
+	for _, args := range [][]string{nil, {"true"}, {"task", "--file", "f"}, {"task", "--result", "r", "--file", "f"}, {"task", "--file", "f", "--result", "r", "--rank", "1"}} {
 		if err := run(args); err == nil || !strings.Contains(err.Error(), usage) {
 			t.Errorf("%q: %v", args, err)
 		}

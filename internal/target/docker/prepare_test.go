@@ -157,7 +157,7 @@ func TestImageThatCannotBeHadIsSaid(t *testing.T) {
 	from := time.Now()
 	for image, words := range map[string][]string{
 		os.Getenv(registryVar) + "/nothing:1":            {`environment "env": image "` + os.Getenv(registryVar) + `/nothing:1" is not on this node and could not be pulled`, "check its name"},
-		"127.0.0.1:1/unreachable:1":                      {"127.0.0.1:1/unreachable:1", "connection refused", "docker load"},
+		"127.0.0.1:1/unreachable:1":                      {"127.0.0.1:1/unreachable:1", "connection refused", "docker load", "TRAINYARD_CONTAINERS=off"},
 		"Not A Name":                                     {"Not A Name", "registry/name:tag"},
 		refusing(t, 401, "") + "/private:1":              {"no basic auth credentials", `"docker login" on the node as the user of the agent`},
 		refusing(t, 429, "TOOMANYREQUESTS") + "/often:1": {"toomanyrequests", "allows more to those whom it knows", "try again later"},

@@ -93,7 +93,8 @@ func (d *Driver) pull(ctx context.Context, name string, f *flight) error {
 // pullFault says why an image cannot be had, and what to do.
 func pullFault(name string, err error) error {
 	low := strings.ToLower(err.Error())
-	advice := "check that the node's Docker engine reaches the registry (its proxy settings are its own), or put the image on the node with \"docker load\""
+	advice := "check that the node's Docker engine reaches the registry (its proxy settings are its own), " +
+		"put the image on the node with \"docker load\", or start the node's agent with TRAINYARD_CONTAINERS=off: it then runs jobs without their image"
 	switch {
 	case strings.Contains(low, "toomanyrequests"), strings.Contains(low, "rate limit"):
 		advice = "its registry allows more to those whom it knows: run \"docker login\" on the node as the user of the agent; or try again later"
