@@ -140,6 +140,11 @@ func TestOneEnginesRowsTakeThePlaceOfItsOwn(t *testing.T) {
 		got != besides([]pair{row("Docker", 1), crowd}, []string{"Kubernetes: it is not there"}) {
 		t.Errorf("a row of a crowded engine is not where it belongs (%v):\n%s", err, got)
 	}
+	again := besides([]pair{row("Docker", 1), row("Kubernetes", 4)}, []string{"Podman: it is not there", "Slurm, broken off: it was there and then it was not"})
+	if got, err := renewed(again, []pair{attached, pilots, pilots, crowd}, "Slurm"); err != nil ||
+		got != besides([]pair{row("Docker", 1), row("Kubernetes", 4), attached, pilots, pilots, crowd}, []string{"Podman: it is not there"}) {
+		t.Errorf("an engine that was left out is not there (%v):\n%s", err, got)
+	}
 	for _, bad := range []string{strings.Replace(page, measuredToday(), "Measured on 2020-01-01.", 1), besides([]pair{row("Docker", 1)}, nil)} {
 		if _, err := renewed(bad, []pair{row("Slurm, attached", 5)}); err == nil || !strings.Contains(err.Error(), "-only engines") {
 			t.Errorf("rows went into a page where they do not belong: %v", err)

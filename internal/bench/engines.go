@@ -109,18 +109,37 @@ func beside(ctx context.Context, binary, folder, only string) (rows []pair, left
 		}
 		down, err := e.up(ctx, folder)
 		if err != nil {
-			leftOut = append(leftOut, fmt.Sprintf("%s: %v", e.name, err))
+			leftOut = append(leftOut, e.name+leftOutWhy+oneLine(err))
 			continue
 		}
 		all, err := e.measure(ctx, binary)
 		down()
 		rows = append(rows, all...)
 		if err != nil {
-			leftOut = append(leftOut, fmt.Sprintf("%s, broken off: %v", e.name, err))
+			leftOut = append(leftOut, e.name+brokenOffWhy+oneLine(err))
 			failed = errors.Join(failed, fmt.Errorf("%s: %w", e.name, err))
 		}
 	}
 	return rows, leftOut, failed
+}
+
+// meant names the engines that only, of the command line, asks for.
+func meant(only string) (names []string) {
+	for _, e := range engines() {
+		if e.meant(only) {
+			names = append(names, e.name)
+		}
+	}
+	return names
+}
+
+// oneLine is an error for a list: it may hold the end of a server's log.
+func oneLine(err error) string {
+	words := []rune(strings.Join(strings.Fields(err.Error()), " "))
+	if most := 300; len(words) > most {
+		return string(words[:most]) + "…"
+	}
+	return string(words)
 }
 
 // meant says whether only, of the command line, asks for the engine: by its name as it is written, or as one of a kind.

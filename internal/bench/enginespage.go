@@ -18,6 +18,8 @@ const besideHead = "\n## Beside the engines"
 const (
 	crowdedHead = "\n### Where jobs are more than processors"
 	leftOutHead = "- Left out: "
+
+	leftOutWhy, brokenOffWhy = ": ", ", broken off: " // behind the engine's name
 )
 
 // besides is the part of the page that is about engines.
@@ -71,8 +73,8 @@ func (r pair) line() string {
 }
 
 // renewed is the part of the page about engines with rows in the place of those that go through the same; those that the page has not yet come after
-// the one that they come after in rows.
-func renewed(part string, rows []pair) (string, error) {
+// the one that they come after in rows, and those of an engine that was left out, and is named now, behind all.
+func renewed(part string, rows []pair, named ...string) (string, error) {
 	if !strings.Contains(part, measuredToday()) {
 		return "", errors.New("the other rows were measured on another day: measure all with -only engines")
 	}
@@ -83,9 +85,16 @@ func renewed(part string, rows []pair) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	still := slices.DeleteFunc(slices.Clone(leftOut), func(words string) bool {
+		return slices.ContainsFunc(named, func(name string) bool {
+			return strings.HasPrefix(words, name+leftOutWhy) || strings.HasPrefix(words, name+brokenOffWhy)
+		})
+	})
+	back := len(still) < len(leftOut)
+	leftOut = still
 	known := func(r pair) bool { return slices.ContainsFunc(there, r.same) }
 	for i, r := range rows {
-		if !known(r) && (i == 0 || len(leftOut) > 0) { // what was left out may be just this
+		if !known(r) && !back && (i == 0 || len(leftOut) > 0) { // what was left out may be just this
 			return "", fmt.Errorf("the page has no row %q: measure all with -only engines", r.through)
 		}
 	}
@@ -108,6 +117,12 @@ func renewed(part string, rows []pair) (string, error) {
 			if here {
 				all = append(all, r)
 			}
+		}
+	}
+	placed := len(all)
+	for _, r := range rows {
+		if !slices.ContainsFunc(all[:placed], r.same) {
+			all = append(all, r)
 		}
 	}
 	return besides(all, leftOut), nil

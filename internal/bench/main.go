@@ -75,7 +75,7 @@ func run(ctx context.Context, binary, out, folder, only string, jobs, starts int
 		if before, part, found := strings.Cut(string(there), besideHead); found && only == onlyEngines { // the page's last part
 			text = before + besides(pairs, leftOut)
 		} else if found && only != "" {
-			lines, err := renewed(part, pairs) // the text as it is written today, too
+			lines, err := renewed(part, pairs, meant(only)...) // the text as it is written today, too
 			if err != nil || len(leftOut) > 0 {
 				return fmt.Errorf("%s stays as it was: %w", out, errors.Join(err, failed, leftOutError(leftOut)))
 			}
