@@ -278,8 +278,11 @@ func TestHalfAViewOfAFleetChangesNothing(t *testing.T) {
 		p.set("b")
 		<-time.After(time.Minute)
 		equal(t, p.machines(), "a")
+		p.mu.Lock()
+		told := slices.Clone(p.reports[n:])
+		p.mu.Unlock()
 		since := ""
-		for _, r := range p.reports[n:] {
+		for _, r := range told {
 			if since == "" {
 				since = r.Away
 			}
