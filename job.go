@@ -159,7 +159,7 @@ type JobStatus struct {
 	Failure    *Failure  `json:"failure,omitempty"`
 	Warnings   []string  `json:"warnings,omitempty"` // understood and not acted on, overcommitted, image not used, …
 	CanceledBy string    `json:"canceledBy,omitempty"`
-	CanceledAs string    `json:"canceledAs,omitempty"` // what else who canceled it did, by which it was: "deleted compute gpu"; "": they asked for it
+	CanceledAs string    `json:"canceledAs,omitempty"` // what they did of which that came, such as "deleted compute gpu"; "": they asked for it
 
 	Steps []StepStatus `json:"steps,omitempty"` // of a pipeline, in the order of its plan
 	Told  LogTail      `json:"told,omitzero"`   // of a pipeline: what its log was last told
@@ -225,6 +225,17 @@ func (s *JobStatus) Current() *Attempt {
 		return nil
 	}
 	return &s.Attempts[len(s.Attempts)-1]
+}
+
+// Canceled says in words that the job was canceled, by whom, and what that came of, as far as is known.
+func (s *JobStatus) Canceled() string {
+	switch {
+	case s.CanceledBy == "":
+		return "canceled"
+	case s.CanceledAs == "":
+		return "canceled by " + s.CanceledBy
+	}
+	return fmt.Sprintf("canceled by %s (%s)", s.CanceledBy, s.CanceledAs)
 }
 
 // Clone returns a job that shares nothing that changes: stores hand out clones, so a job once read stays as it was.

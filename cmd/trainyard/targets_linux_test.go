@@ -344,6 +344,16 @@ func checkCancel(l *lab, p *place, job string) {
 	l.until(job, trainyard.JobRunning)
 	l.cli("job", "cancel", "-n", job)
 	l.until(job, trainyard.JobCanceled)
+	deaf, killed := job+"-deaf", "the process was killed: it had not ended 10s after"
+	l.run(p, "deaf", p.compute, deaf)
+	l.begun(deaf, "begun\n")
+	l.cli("job", "cancel", "-n", deaf)
+	l.until(deaf, trainyard.JobCanceled)
+	for name, said := range map[string]bool{job: false, deaf: true} {
+		if s := l.story(name); strings.Contains(strings.Join(s.Warnings, "; "), killed) != said {
+			l.t.Errorf("%s warns %q", name, s.Warnings)
+		}
+	}
 }
 
 func checkFailure(l *lab, p *place, job string) {
@@ -380,7 +390,7 @@ func checkPreemption(l *lab, p *place, job string) {
 	} else {
 		l.run(p, "preemption", low, job, p.crowds...)
 	}
-	l.begun(job)
+	l.begun(job, counts)
 	if p.take != nil {
 		p.take(l)
 	} else {
@@ -390,17 +400,20 @@ func checkPreemption(l *lab, p *place, job string) {
 	l.wentOn(job)
 }
 
-// begun waits until the job of preemption.yml is about to count.
-func (l *lab) begun(job string) {
+// begun waits until the job has written the words.
+func (l *lab) begun(job, words string) {
 	l.t.Helper()
 	l.until(job, trainyard.JobRunning)
 	l.wait(job+" writes", func() bool {
 		log, err := l.try("job", "logs", "-n", job)
-		return err == nil && strings.Contains(log, "from 0, saved \n")
+		return err == nil && strings.Contains(log, words)
 	})
 }
 
-// gaveWay is what the job of preemption.yml says when it is given back what it had written before, and what it wrote in its grace.
+// counts is what the job of preemption.yml says when it is about to count for the first time.
+const counts = "from 0, saved \n"
+
+// gaveWay is what it says when it is given back what it had written before, and what it wrote in its grace.
 var gaveWay = regexp.MustCompile(`\nfrom [1-9]\d*, saved \d+\n`)
 
 // wentOn waits for the end of preemption.yml after it gave way.

@@ -297,7 +297,7 @@ func unplugPilots(l *lab, s slurmParts) {
 func drain(l *lab, p *place, c *cluster, namespace string) {
 	l.t.Helper()
 	l.run(p, "preemption", p.compute, "drained")
-	l.begun("drained")
+	l.begun("drained", counts)
 	type listed struct {
 		Items []struct {
 			Metadata struct {

@@ -22,6 +22,7 @@ type machine struct {
 	procs  map[trainyard.TaskID]*proc
 	starts map[trainyard.TaskID]int
 	stops  map[trainyard.TaskID]int
+	tick   time.Duration // of its clock
 	note   string
 	fail   func(call string) error
 }
@@ -171,7 +172,7 @@ func (p *proc) end(code int) {
 	if code != 0 {
 		class = trainyard.ClassUser
 	}
-	p.ended, p.result = time.Now(), &trainyard.Result{Class: class, ExitCode: code, PeakMB: 3}
+	p.ended, p.result = time.Now().Truncate(p.m.tick), &trainyard.Result{Class: class, ExitCode: code, PeakMB: 3}
 	close(p.killed)
 	p.m.hint()
 }

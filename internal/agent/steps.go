@@ -134,22 +134,28 @@ const afterDrain = 2 * time.Second
 
 // end has the driver end the process, and returns when to insist.
 func (k *task) end(ctx context.Context) (again time.Duration) {
-	grace := k.kept.Task.Grace
-	switch serve, why := k.kept.Task.Serve, k.asked(); {
-	case why == trainyard.ClassNodeLost:
-		grace = 0
-	case serve != nil && serve.Drain > 0 && why != trainyard.ClassUnwell:
-		grace = serve.Drain + afterDrain
-	}
-	if n := k.a.yields(); n != nil {
-		grace = min(k.kept.Task.Grace, n.grace())
-	}
+	grace := k.grace()
 	k.a.log.Info("end task", "task", k.id, "why", k.asked(), "grace", grace)
 	if err := k.a.cfg.Driver.Stop(ctx, k.id, grace); err != nil {
 		k.a.log.Warn("end task", "task", k.id, "err", err)
 		return 500 * time.Millisecond
 	}
 	return grace + 10*time.Second
+}
+
+// grace is how long the process may take to end.
+func (k *task) grace() time.Duration {
+	grace, serve, why := k.kept.Task.Grace, k.kept.Task.Serve, k.asked()
+	if n := k.a.yields(); n != nil {
+		return min(grace, n.grace())
+	}
+	switch {
+	case why == trainyard.ClassNodeLost:
+		return 0
+	case serve != nil && serve.Drain > 0 && why != trainyard.ClassUnwell:
+		return serve.Drain + afterDrain
+	}
+	return grace
 }
 
 // waits reports why an engine has not started the process yet.
@@ -235,12 +241,14 @@ func (k *task) result(seen *trainyard.Observation) trainyard.Result {
 	return res
 }
 
-// noteKill warns of a process that ended so long after it was asked to that it was made to. A model server is given until what it answers is done.
+// coarse is how far an engine's time of an end may lie before it: Slurm tells whole seconds.
+const coarse = time.Second
+
+// noteKill warns of a process that ended so long after it was asked to that it was made to.
 func (k *task) noteKill(res *trainyard.Result, after time.Duration) {
-	t := &k.kept.Task
 	own := res.Class == trainyard.ClassCanceled || res.Class == trainyard.ClassUser // not for its memory
-	if own && res.ExitCode == 128+9 && t.Serve == nil && t.Grace > 0 && after >= t.Grace {
-		k.warn(fmt.Sprintf("the process was killed: it had not ended %s after it was asked to (SIGTERM)", t.Grace))
+	if grace := k.grace(); own && res.ExitCode == 128+9 && grace > 0 && after > grace-coarse {
+		k.warn(fmt.Sprintf("the process was killed: it had not ended %s after it was asked to (SIGTERM)", grace.Round(time.Second)))
 	}
 }
 

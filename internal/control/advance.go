@@ -95,9 +95,9 @@ func runs(j *trainyard.Job, a *trainyard.Attempt) trainyard.Reason {
 // canceling says how the end of a job comes on.
 func canceling(j *trainyard.Job, a *trainyard.Attempt) trainyard.Reason {
 	if why := unseen(a); why != "" {
-		return engineAway(j, canceled(j)+"; the process cannot be reached: ", why, "; it ends when that answers")
+		return engineAway(j, j.Status.Canceled()+"; the process cannot be reached: ", why, "; it ends when that answers")
 	}
-	return trainyard.Reason{Code: "CancelRequested", Message: canceled(j) + "; the process is being stopped"}
+	return trainyard.Reason{Code: "CancelRequested", Message: j.Status.Canceled() + "; the process is being stopped"}
 }
 
 // codeUnseen is of a job whose engine does not answer.
@@ -145,7 +145,7 @@ func end(j *trainyard.Job, a *trainyard.Attempt, bad *trainyard.Result, now time
 	a.Class = bad.Class
 	code := bad.ExitCode
 	if asked || bad.Class == trainyard.ClassCanceled {
-		why := canceled(j)
+		why := j.Status.Canceled()
 		if !asked && bad.Message != "" { // not by anybody here: the engine says by whom
 			why = bad.Message
 		}
@@ -247,16 +247,6 @@ func tries(j *trainyard.Job) int {
 // retryable says which ends are nobody's fault but ours.
 func retryable(class trainyard.Class) bool {
 	return class == trainyard.ClassNodeLost || class == trainyard.ClassStart
-}
-
-func canceled(j *trainyard.Job) string {
-	if j.Status.CanceledBy == "" {
-		return "canceled"
-	}
-	if j.Status.CanceledAs != "" {
-		return fmt.Sprintf("canceled by %s (%s)", j.Status.CanceledBy, j.Status.CanceledAs)
-	}
-	return "canceled by " + j.Status.CanceledBy
 }
 
 // step runs advance in a transaction, stores the job and says what happened. It returns the nodes that must hear of it.

@@ -185,7 +185,7 @@ func (c *Control) present(ctx context.Context, j *trainyard.Job) *trainyard.Job 
 	if why, silent := c.silence(ctx, j); silent {
 		last := j.Status.Reason
 		if j.Status.State == trainyard.JobCancelRequested {
-			last.Message = canceled(j) // that its process is being stopped nobody knows
+			last.Message = j.Status.Canceled() // that its process is being stopped nobody knows
 		}
 		j.Status.Reason = trainyard.Reason{Code: codeSilent, Message: strings.TrimPrefix(last.Message+"; ", "; ") + why, Since: last.Since}
 	}
@@ -265,12 +265,12 @@ func (c *Control) cancelJob(ctx context.Context, who trainyard.User, as string, 
 			return nil // it is over, or on its way: canceling twice is no error
 		}
 		j.Status.CanceledBy, j.Status.CanceledAs = who.Name, as
-		to, why := trainyard.JobCancelRequested, trainyard.Reason{Code: "CancelRequested", Message: canceled(j) + "; the process is being stopped"}
+		to, why := trainyard.JobCancelRequested, trainyard.Reason{Code: "CancelRequested", Message: j.Status.Canceled() + "; the process is being stopped"}
 		if j.Plan.Pipeline != nil {
-			why.Message = canceled(j) + "; its steps are being stopped"
+			why.Message = j.Status.Canceled() + "; its steps are being stopped"
 		}
 		if state == trainyard.JobQueued {
-			to, why = trainyard.JobCanceled, trainyard.Reason{Code: "Canceled", Message: canceled(j) + " before it started"}
+			to, why = trainyard.JobCanceled, trainyard.Reason{Code: "Canceled", Message: j.Status.Canceled() + " before it started"}
 			j.Status.Failure = &trainyard.Failure{Class: trainyard.ClassCanceled, Message: why.Message}
 		} else if a := j.Status.Current(); a != nil {
 			for i := range a.Tasks {

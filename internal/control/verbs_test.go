@@ -152,15 +152,26 @@ func TestOneJobIsNotJobs(t *testing.T) {
 			t.Errorf("delete says %v, want %q", err, want)
 		}
 	}
+}
+
+func TestJobsThatEndWithTheirComputeSaySo(t *testing.T) {
+	c, scope := newControl(t), trainyard.DefaultScope()
+	if err := makeCluster(t, c, usualSize); err != nil {
+		t.Fatal(err)
+	}
+	j := &trainyard.Job{Scope: scope, Name: "a", Spec: trainyard.JobSpec{JobType: "Command", Command: "true", ComputeID: "cpu"}}
+	if _, _, err := c.SubmitJob(t.Context(), anAdmin, j); err != nil {
+		t.Fatal(err)
+	}
 	if err := c.DeleteCompute(t.Context(), anAdmin, scope, "cpu", true); err != nil {
 		t.Fatal(err)
 	}
-	j, err := c.Job(t.Context(), scope, "a")
+	got, err := c.Job(t.Context(), scope, "a")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := "canceled by " + anAdmin.Name + " (deleted compute cpu) before it started"; j.Status.Reason.Message != want {
-		t.Errorf("job a is %s: %s; want %q", j.Status.State, j.Status.Reason.Message, want)
+	if want := "canceled by " + anAdmin.Name + " (deleted compute cpu) before it started"; got.Status.Reason.Message != want {
+		t.Errorf("job a is %s: %s; want %q", got.Status.State, got.Status.Reason.Message, want)
 	}
 }
 

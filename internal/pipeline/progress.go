@@ -37,14 +37,14 @@ func Decide(j *trainyard.Job, jobs []*trainyard.Job) Next {
 	case len(d.live) > 0 || len(n.Start) > 0:
 		n.Why.Message = d.words(stop)
 		if canceled {
-			n.Why = trainyard.Reason{Code: "CancelRequested", Message: by(j) + "; its steps are being stopped: " + n.Why.Message}
+			n.Why = trainyard.Reason{Code: "CancelRequested", Message: j.Status.Canceled() + "; its steps are being stopped: " + n.Why.Message}
 		} else if d.begun {
 			n.State = trainyard.JobRunning
 		}
 	case d.completed == len(d.plan.Steps):
 		n.State, n.Why = trainyard.JobCompleted, trainyard.Reason{Code: "Completed", Message: "completed"}
 	case canceled:
-		n.State, n.Why = trainyard.JobCanceled, trainyard.Reason{Code: "Canceled", Message: by(j)}
+		n.State, n.Why = trainyard.JobCanceled, trainyard.Reason{Code: "Canceled", Message: j.Status.Canceled()}
 		n.Fail = &trainyard.Failure{Class: trainyard.ClassCanceled, Message: n.Why.Message}
 	default:
 		if never := d.never(); never != "" {
@@ -57,13 +57,6 @@ func Decide(j *trainyard.Job, jobs []*trainyard.Job) Next {
 		n.Steps = append(n.Steps, d.status(i, stop || n.State.Terminal()))
 	}
 	return n
-}
-
-func by(j *trainyard.Job) string {
-	if j.Status.CanceledBy == "" {
-		return "canceled"
-	}
-	return "canceled by " + j.Status.CanceledBy
 }
 
 // outcome is how far a step is.

@@ -94,7 +94,7 @@ func (d *Driver) pull(ctx context.Context, name string, f *flight) error {
 func pullFault(name string, err error) error {
 	low := strings.ToLower(err.Error())
 	advice := "check that the node's Docker engine reaches the registry (its proxy settings are its own), " +
-		"put the image on the node with \"docker load\", or start the node's agent with TRAINYARD_CONTAINERS=off: it then runs jobs without their image"
+		"put the image on the node with \"docker load\", or start the node's agent (of local: the server) with TRAINYARD_CONTAINERS=off: it then runs jobs without their image"
 	switch {
 	case strings.Contains(low, "toomanyrequests"), strings.Contains(low, "rate limit"):
 		advice = "its registry allows more to those whom it knows: run \"docker login\" on the node as the user of the agent; or try again later"
