@@ -154,15 +154,24 @@ func TestOneJobIsNotJobs(t *testing.T) {
 	}
 }
 
-func TestJobsThatEndWithTheirComputeSaySo(t *testing.T) {
+// withJobs is a server with the cluster "cpu" and jobs that wait for it.
+func withJobs(t *testing.T, names ...string) (*Control, trainyard.Scope) {
+	t.Helper()
 	c, scope := newControl(t), trainyard.DefaultScope()
 	if err := makeCluster(t, c, usualSize); err != nil {
 		t.Fatal(err)
 	}
-	j := &trainyard.Job{Scope: scope, Name: "a", Spec: trainyard.JobSpec{JobType: "Command", Command: "true", ComputeID: "cpu"}}
-	if _, _, err := c.SubmitJob(t.Context(), anAdmin, j); err != nil {
-		t.Fatal(err)
+	for _, name := range names {
+		j := &trainyard.Job{Scope: scope, Name: name, Spec: trainyard.JobSpec{JobType: "Command", Command: "true", ComputeID: "cpu"}}
+		if _, _, err := c.SubmitJob(t.Context(), anAdmin, j); err != nil {
+			t.Fatal(err)
+		}
 	}
+	return c, scope
+}
+
+func TestJobsThatEndWithTheirComputeSaySo(t *testing.T) {
+	c, scope := withJobs(t, "a")
 	if err := c.DeleteCompute(t.Context(), anAdmin, scope, "cpu", true); err != nil {
 		t.Fatal(err)
 	}
@@ -177,16 +186,7 @@ func TestJobsThatEndWithTheirComputeSaySo(t *testing.T) {
 
 // Who waits for a compute is listed as the queue will serve them, not as they came.
 func TestThoseThatWaitAreListedAsTheyAreServed(t *testing.T) {
-	c, scope := newControl(t), trainyard.DefaultScope()
-	if err := makeCluster(t, c, usualSize); err != nil {
-		t.Fatal(err)
-	}
-	for i, name := range []string{"a", "b", "c"} {
-		j := &trainyard.Job{Scope: scope, Name: name, Spec: trainyard.JobSpec{JobType: "Command", Command: "true", ComputeID: "cpu"}}
-		if _, _, err := c.SubmitJob(t.Context(), anAdmin, j); err != nil {
-			t.Fatal(i, err)
-		}
-	}
+	c, scope := withJobs(t, "a", "b", "c")
 	for most, want := range map[int]string{2: "a b true", 3: "a b c false", 9: "a b c false"} {
 		list, more, err := c.Waiting(t.Context(), scope, "cpu", most)
 		got := ""
@@ -200,14 +200,7 @@ func TestThoseThatWaitAreListedAsTheyAreServed(t *testing.T) {
 }
 
 func TestWhatIsAttachedIsDetached(t *testing.T) {
-	c, scope := newControl(t), trainyard.DefaultScope()
-	if err := makeCluster(t, c, usualSize); err != nil {
-		t.Fatal(err)
-	}
-	j := &trainyard.Job{Scope: scope, Name: "a", Spec: trainyard.JobSpec{JobType: "Command", Command: "true", ComputeID: "cpu"}}
-	if _, _, err := c.SubmitJob(t.Context(), anAdmin, j); err != nil {
-		t.Fatal(err)
-	}
+	c, scope := withJobs(t, "a")
 	err := c.Store.Update(t.Context(), func(tx *store.Tx) error {
 		comp, err := tx.Compute(trainyard.MakeComputeKey(scope, "cpu"))
 		if err != nil {
