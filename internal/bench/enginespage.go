@@ -66,7 +66,9 @@ func table(b *strings.Builder, rows []pair, crowded bool) {
 	}
 }
 
-func measuredToday() string { return "Measured on " + time.Now().Format(time.DateOnly) + "." }
+func measuredToday() string {
+	return fmt.Sprintf("Measured on %s with %d CPUs, %s.", time.Now().Format(time.DateOnly), runtime.NumCPU(), cpuName())
+}
 
 func (r pair) line() string {
 	return fmt.Sprintf("| %s | %s | %s | %s | %s | %s |\n", r.through, r.what, r.plain, r.ours, r.more, r.limits)
@@ -76,7 +78,7 @@ func (r pair) line() string {
 // the one that they come after in rows, and those of an engine that was left out, and is named now, behind all.
 func renewed(part string, rows []pair, named ...string) (string, error) {
 	if !strings.Contains(part, measuredToday()) {
-		return "", errors.New("the other rows were measured on another day: measure all with -only engines")
+		return "", errors.New("the other rows were measured on another day, or computer: measure all with -only engines")
 	}
 	if len(rows) == 0 {
 		return "", errors.New("nothing was measured")

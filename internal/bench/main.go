@@ -30,7 +30,7 @@ func main() {
 	jobs := flag.Int("jobs", 1000, "jobs of `true` in the throughput run")
 	starts := flag.Int("starts", 200, "jobs in the latency run")
 	folder := flag.String("engines", "", "folder of the scripts that start engines, such as test/engines (default: only engines that variables lead to)")
-	only := flag.String("only", "", "engines: measure beside the engines, and leave the rest of -out as it is; docker, slurm or kube: beside those of that kind, and leave the others' rows; or beside one by its name as it is written, such as Slurm or \"Slurm with 16 CPUs in name\"; serving, or starts, gateway or idle of it: only that")
+	only := flag.String("only", "", "trainyard: measure it by itself and its serving, and leave the engines' part of -out as it is; engines: measure beside the engines, and leave the rest; docker, slurm or kube: beside those of that kind, and leave the others' rows; or beside one by its name as it is written, such as Slurm or \"Slurm with 16 CPUs in name\"; serving, or starts, gateway or idle of it: only that")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Hour) // most of an hour, and an engine may have to be built first
@@ -52,16 +52,20 @@ func run(ctx context.Context, binary, out, folder, only string, jobs, starts int
 	} else if err != nil && out != "" && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
+	before, engines, found := strings.Cut(string(there), besideHead) // the engines' is the page's last part
+	if only == onlyItself && !found {
+		return fmt.Errorf("%q has no part of the engines that -only %s could leave as it is", out, only)
+	}
 	text := ""
 	var failed error
-	if only == "" {
+	if only == "" || only == onlyItself {
 		rows, err := alone(ctx, binary, jobs, starts)
 		if err != nil {
 			return err
 		}
 		text = page(rows)
 	}
-	if only == "" || isServing(only) {
+	if only == "" || only == onlyItself || isServing(only) {
 		served, err := serve(ctx, binary, only)
 		if served == nil {
 			return err
@@ -69,13 +73,15 @@ func run(ctx context.Context, binary, out, folder, only string, jobs, starts int
 		text += served.page()
 		failed = err
 	}
-	if !isServing(only) {
+	if only == onlyItself {
+		text += besideHead + engines
+	} else if !isServing(only) {
 		pairs, leftOut, err := beside(ctx, binary, folder, only)
 		failed = errors.Join(failed, err)
-		if before, part, found := strings.Cut(string(there), besideHead); found && only == onlyEngines { // the page's last part
+		if found && only == onlyEngines {
 			text = before + besides(pairs, leftOut)
 		} else if found && only != "" {
-			lines, err := renewed(part, pairs, meant(only)...) // the text as it is written today, too
+			lines, err := renewed(engines, pairs, meant(only)...) // the text as it is written today, too
 			if err != nil || len(leftOut) > 0 {
 				return fmt.Errorf("%s stays as it was: %w", out, errors.Join(err, failed, leftOutError(leftOut)))
 			}
@@ -98,8 +104,11 @@ func leftOutError(leftOut []string) error {
 	return fmt.Errorf("left out: %s", strings.Join(leftOut, "; "))
 }
 
-// onlyEngines measures beside all engines, and nothing else.
-const onlyEngines = "engines"
+// Parts of the page, as -only names them.
+const (
+	onlyItself  = "trainyard" // by itself, with what serves models
+	onlyEngines = "engines"   // beside all engines
+)
 
 // alone measures Trainyard by itself.
 func alone(ctx context.Context, binary string, jobs, starts int) ([]row, error) {

@@ -54,7 +54,7 @@ func serve(ctx context.Context, binary, only string) (*serving, error) {
 		name, only string
 		measure    func(context.Context, *serving) error
 	}{{"cold start", onlyStarts, y.coldStart}, {"gateway beside nginx", onlyGateway, y.speed}, {"idle endpoints", onlyIdle, y.idle}} {
-		if only != "" && only != onlyServing && only != part.only {
+		if !slices.Contains([]string{"", onlyItself, onlyServing, part.only}, only) {
 			continue
 		}
 		limited, cancel := context.WithTimeout(ctx, partLimit)

@@ -10,8 +10,11 @@ import (
 // page is the part of the page that is about models that are served.
 func (s *serving) page() string {
 	var b strings.Builder
-	b.WriteString("\n## Serving models\n\n")
-	for _, words := range s.leftOut {
+	b.WriteString("\n## Serving models\n")
+	for i, words := range s.leftOut {
+		if i == 0 {
+			b.WriteString("\n")
+		}
 		fmt.Fprintf(&b, "- Left out: %s.\n", words)
 	}
 	s.pageWays(&b)
