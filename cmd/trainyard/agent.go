@@ -354,7 +354,9 @@ func openDrivers(ctx context.Context, env target.Env) (d target.Driver, engines 
 			continue
 		}
 		slow := time.AfterFunc(2*time.Second, func() {
-			env.Log.Warn("the node does not join before an engine of its computer has answered, or has had its time", "engine", kind.Name)
+			if i > 0 { // processes need no engine
+				env.Log.Warn("the node does not join before an engine of its computer has answered, or has had its time", "engine", kind.Name)
+			}
 		})
 		d, err := openDriver(ctx, kind, settingsOf(kind), e)
 		slow.Stop()
@@ -370,6 +372,7 @@ func openDrivers(ctx context.Context, env target.Env) (d target.Driver, engines 
 				missing = append(missing, kind)
 			}
 		default:
+			_ = all.Close() // what was opened holds its folder, which the next try needs
 			return nil, nil, nil, err
 		}
 	}

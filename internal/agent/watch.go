@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -22,6 +23,7 @@ const (
 	leastly  = 250 * time.Millisecond // nor, if that was cut to rest and there is news, by more than this
 	burst    = 5 * between            // of looks at once may be taken before that, so that a lone task waits for none
 	overdue  = 3 * time.Second        // a look that takes longer is told of
+	mostWait = time.Minute            // between two tries to remove what nobody wants
 )
 
 // watcher counts the looks at the drivers. Looks have rising numbers, so a task knows which of them began after it was started.
@@ -42,6 +44,16 @@ type eye struct {
 	failing time.Time // since when no look succeeds; zero: the last one did. Of watch alone, as is what follows
 	told    bool      // and the tasks have been told
 	paid    time.Time // looks up to now are paid for until then (a leaky bucket)
+
+	mu      sync.Mutex
+	orphans map[trainyard.TaskID]*orphan // tasks that the last look saw and that nobody wants
+}
+
+// orphan is a task that nobody wants and that is to be removed.
+type orphan struct {
+	going bool          // it is being removed
+	next  time.Time     // when that may be tried again, if it is still there
+	wait  time.Duration // as long after the last try was next; 0: there was none
 }
 
 // sight is what one look saw of one task: nil if it was not there.
@@ -199,16 +211,50 @@ func (e *eye) look(ctx context.Context) error {
 		delete(seen, id)
 	}
 	a.mu.Unlock()
-	if !heeded {
-		return nil // what is not on our list may be wanted all the same: the server has not said yet
-	}
-	for id := range seen {
-		a.log.Warn("remove a task that nobody wants", "task", id)
-		if err := a.cfg.Driver.Remove(ctx, id); err != nil {
-			return err
-		}
+	if heeded { // else what is not on our list may be wanted all the same: the server has not said yet
+		e.clear(ctx, slices.Collect(maps.Keys(seen)))
 	}
 	return nil
+}
+
+// clear begins to remove the tasks that a look saw and nobody wants. It does not wait: one that cannot be removed, or takes its time, is no
+// reason not to look at the others.
+func (e *eye) clear(ctx context.Context, unwanted []trainyard.TaskID) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	before := e.orphans
+	e.orphans = make(map[trainyard.TaskID]*orphan, len(unwanted))
+	for id, o := range before {
+		if o.going {
+			e.orphans[id] = o
+		}
+	}
+	now := time.Now()
+	for _, id := range unwanted {
+		o := before[id]
+		if o == nil {
+			o = &orphan{}
+		}
+		e.orphans[id] = o
+		if !o.going && !now.Before(o.next) {
+			o.going = true
+			e.a.running.Go(func() { e.remove(ctx, id, o) })
+		}
+	}
+}
+
+// remove tries once to remove a task that nobody wants.
+func (e *eye) remove(ctx context.Context, id trainyard.TaskID, o *orphan) {
+	if o.wait == 0 {
+		e.a.log.Warn("remove a task that nobody wants", "task", id)
+	}
+	if err := e.a.cfg.Driver.Remove(ctx, id); err != nil && ctx.Err() == nil {
+		e.a.log.Warn("a task that nobody wants stays for now", "task", id, "err", err)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	o.going, o.wait = false, min(max(2*o.wait, slowLook), mostWait)
+	o.next = time.Now().Add(o.wait)
 }
 
 func (e *eye) observe(ctx context.Context) ([]trainyard.Observation, error) {

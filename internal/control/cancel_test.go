@@ -1,7 +1,6 @@
 package control
 
 import (
-	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -134,6 +133,18 @@ func TestAJobOfAMachineThatWasDetachedUnreachedSaysSo(t *testing.T) {
 	if err := c.CancelJob(t.Context(), anAdmin, trainyard.DefaultScope(), "j"); err != nil {
 		t.Fatal(err)
 	}
+	if err := c.dropAttached(t.Context(), unreached(t, c)); err != nil {
+		t.Fatal(err)
+	}
+	j := jobOf(t, c)
+	if said := strings.Join(j.Status.Warnings, "\n"); j.Status.State != trainyard.JobCanceled || !strings.Contains(said, "node node was detached by force while it could not be reached: what ran there goes on") {
+		t.Errorf("it is %s, with warnings %q", j.Status.State, said)
+	}
+}
+
+// unreached makes of the cluster "cpu" a machine that was attached and is not heard of.
+func unreached(t *testing.T, c *Control) trainyard.ComputeKey {
+	t.Helper()
 	comp := trainyard.MakeComputeKey(trainyard.DefaultScope(), "cpu")
 	err := c.Store.Update(t.Context(), func(tx *store.Tx) error {
 		machine, err := tx.Compute(comp)
@@ -146,13 +157,65 @@ func TestAJobOfAMachineThatWasDetachedUnreachedSaysSo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	giveUpUnheard(t, c)
+	return comp
+}
+
+// giveUpUnheard gives up the node "node" after a time in which nothing was heard of it.
+func giveUpUnheard(t *testing.T, c *Control) {
+	t.Helper()
 	now := c.Now()
 	c.Now = func() time.Time { return now.Add(2 * expire) }
-	if err := errors.Join(c.giveUp(t.Context(), "node"), c.dropAttached(t.Context(), comp)); err != nil {
+	if err := c.giveUp(t.Context(), "node"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A job that ran on a machine which is detached while it is away is canceled with it, and neither lost nor said never to have begun.
+func TestAJobThatRanOnAMachineThatIsDetachedUnreachedIsCanceled(t *testing.T) {
+	for _, most := range []int{1, 3} { // attempts that it may have
+		c, tell := placed(t)
+		tell(trainyard.TaskRunning, "")
+		err := c.Store.Update(t.Context(), func(tx *store.Tx) error {
+			j, err := tx.Job(trainyard.MakeJobKey(trainyard.DefaultScope(), "j"))
+			if err != nil {
+				return err
+			}
+			j.Plan.MaxAttempts = most
+			return tx.PutJob(j)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		unreached(t, c)
+		if err := c.DeleteCompute(t.Context(), anAdmin, trainyard.DefaultScope(), "cpu", true); err != nil {
+			t.Fatal(err)
+		}
+		j := jobOf(t, c)
+		if want := "canceled by admin (detached compute cpu)"; j.Status.State != trainyard.JobCanceled || j.Status.Reason.Message != want || j.Status.Failure.Message != want {
+			t.Errorf("of %d attempts it is %s: %+v, %+v; want %q", most, j.Status.State, j.Status.Reason, j.Status.Failure, want)
+		}
+		if said := strings.Join(j.Status.Warnings, "\n"); !strings.Contains(said, "node node was detached by force while it could not be reached") {
+			t.Errorf("it has warnings %q", said)
+		}
+	}
+}
+
+// A job that is canceled between two attempts has run: it says which attempt there is not.
+func TestAJobThatIsCanceledBetweenAttemptsSaysSo(t *testing.T) {
+	c, tell := placed(t)
+	tell(trainyard.TaskRunning, "")
+	if err := c.nodeGone(t.Context(), "node", "its machine is gone"); err != nil {
+		t.Fatal(err)
+	}
+	if j := jobOf(t, c); j.Status.State != trainyard.JobQueued {
+		t.Fatalf("it is %s", j.Status.State)
+	}
+	if err := c.CancelJob(t.Context(), anAdmin, trainyard.DefaultScope(), "j"); err != nil {
 		t.Fatal(err)
 	}
 	j := jobOf(t, c)
-	if said := strings.Join(j.Status.Warnings, "\n"); j.Status.State != trainyard.JobCanceled || !strings.Contains(said, "node node was detached by force while it could not be reached: what ran there goes on") {
-		t.Errorf("it is %s, with warnings %q", j.Status.State, said)
+	if want := "canceled by admin before attempt 2"; j.Status.State != trainyard.JobCanceled || j.Status.Reason.Message != want || j.Status.Failure.Message != want {
+		t.Errorf("it is %s: %+v, %+v; want %q", j.Status.State, j.Status.Reason, j.Status.Failure, want)
 	}
 }

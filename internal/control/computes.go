@@ -293,13 +293,13 @@ func (c *Control) DeleteCompute(ctx context.Context, who trainyard.User, scope t
 	if err != nil {
 		return err
 	}
-	if force {
-		if err := c.dropAttached(ctx, key); err != nil {
+	for _, j := range c.jobsOn(key) { // looked up again: one may have come in the meantime, and none can any more
+		if err := c.cancelJob(ctx, who, as, scope, j); err != nil && !trainyard.IsNotFound(err) {
 			return err
 		}
 	}
-	for _, j := range c.jobsOn(key) { // looked up again: one may have come in the meantime, and none can any more
-		if err := c.cancelJob(ctx, who, as, scope, j); err != nil && !trainyard.IsNotFound(err) {
+	if force { // its jobs are canceled by now, and so end as that and not as lost
+		if err := c.dropAttached(ctx, key); err != nil {
 			return err
 		}
 	}

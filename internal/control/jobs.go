@@ -265,14 +265,17 @@ func (c *Control) cancelJob(ctx context.Context, who trainyard.User, as string, 
 			return nil // it is over, or on its way: canceling twice is no error
 		}
 		j.Status.CanceledBy, j.Status.CanceledAs = who.Name, as
-		to, why := trainyard.JobCancelRequested, trainyard.Reason{Code: "CancelRequested", Message: j.Status.Canceled() + "; the process is being stopped"}
-		if j.Plan.Pipeline != nil {
-			why.Message = j.Status.Canceled() + "; its steps are being stopped"
-		}
-		if state == trainyard.JobQueued {
-			to, why = trainyard.JobCanceled, trainyard.Reason{Code: "Canceled", Message: j.Status.Canceled() + " before it started"}
+		to, why := trainyard.JobCancelRequested, trainyard.Reason{Code: "CancelRequested", Message: j.Status.Canceled() + "; its steps are being stopped"}
+		a := j.Status.Current()
+		switch {
+		case state == trainyard.JobQueued:
+			when := " before it started"
+			if a != nil {
+				when = fmt.Sprintf(" before attempt %d", a.Number+1)
+			}
+			to, why = trainyard.JobCanceled, trainyard.Reason{Code: "Canceled", Message: j.Status.Canceled() + when}
 			j.Status.Failure = &trainyard.Failure{Class: trainyard.ClassCanceled, Message: why.Message}
-		} else if a := j.Status.Current(); a != nil {
+		case a != nil: // and no pipeline
 			for i := range a.Tasks {
 				a.Tasks[i].StopWhy = trainyard.ClassCanceled
 			}

@@ -321,18 +321,31 @@ func (c *Control) Put(ctx context.Context, key string, r io.Reader) error {
 	return c.Blobs.Put(ctx, key, r)
 }
 
-// watchNodes gives up nodes that were not heard of, and takes the tasks of those that are certainly gone away from them.
+// watchNodes gives up nodes that were not heard of, and takes the tasks of those that are certainly gone away from them. When it finds
+// that this process stood still itself, and so heard nobody, every node has its full time again, as after a restart.
 func (c *Control) watchNodes(ctx context.Context) error {
 	tick := time.NewTicker(renew)
 	defer tick.Stop()
+	last := c.Now()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 		}
-		for _, n := range c.Store.AllNodes() {
-			if (n.State.Usable() || n.State == trainyard.NodePreempted) && c.Now().Sub(c.lastSeen(n.ID)) > expire {
+		now := c.Now()
+		stood := now.Sub(last)
+		last = now
+		watched := slices.DeleteFunc(c.Store.AllNodes(), func(n *trainyard.Node) bool { return !n.State.Usable() && n.State != trainyard.NodePreempted })
+		if stood > 2*renew {
+			c.Log.Warn("this server stood still, or all but did; its nodes have their full time again to be heard of", "for", stood.Round(time.Second))
+			for _, n := range watched {
+				c.saw(n.ID)
+			}
+			continue
+		}
+		for _, n := range watched {
+			if now.Sub(c.lastSeen(n.ID)) > expire { // by one clock: it may stand still from here on, too
 				if err := c.giveUp(ctx, n.ID); err != nil {
 					return err
 				}
@@ -341,17 +354,19 @@ func (c *Control) watchNodes(ctx context.Context) error {
 	}
 }
 
-// giveUp marks a silent node unusable. A cluster's node is replaced: its fleet is asked to end it, and only when that is certain are its
-// tasks counted as lost, so that nothing ever runs twice.
+// giveUp marks a silent node unusable, unless it is heard of by then. A cluster's node is replaced: its fleet is asked to end it, and only
+// when that is certain are its tasks counted as lost, so that nothing ever runs twice.
 func (c *Control) giveUp(ctx context.Context, id trainyard.NodeID) error {
 	var location string
 	err := c.Store.Update(ctx, func(tx *store.Tx) error {
+		location = ""
 		n, err := tx.Node(id)
 		preempted := err == nil && n.State == trainyard.NodePreempted
-		if err != nil || !n.State.Usable() && !preempted {
+		last := c.lastSeen(id)
+		if err != nil || !n.State.Usable() && !preempted || c.Now().Sub(last) <= expire {
 			return nil
 		}
-		why := trainyard.Reason{Code: "NotHeardOf", Message: "nothing was heard of its agent since " + clock(c.lastSeen(id))}
+		why := trainyard.Reason{Code: "NotHeardOf", Message: "nothing was heard of its agent since " + clock(last)}
 		if preempted { // what it is given up for was known before
 			why = n.Reason
 		} else {

@@ -29,9 +29,7 @@ func TestATaskLostWithANodeThatIsTakenAway(t *testing.T) {
 			if err := c.Report(t.Context(), trainyard.Report{Node: n.ID, Epoch: n.Epoch, Yields: why, YieldsAs: as}); err != nil {
 				t.Fatal(err)
 			}
-			if err := c.giveUp(t.Context(), n.ID); err != nil {
-				t.Fatal(err)
-			}
+			giveUpUnheard(t, c)
 			if err := c.FleetReport(t.Context(), trainyard.FleetReport{Location: trainyard.DefaultLocation}); err != nil {
 				t.Fatal(err)
 			}
