@@ -34,7 +34,7 @@ type Compute struct {
 
 	Engine   string          // kind of target whose engine runs its tasks, such as "slurm"; "": its nodes have agents
 	Settings json.RawMessage // of that engine, or of the fleet that puts an agent on its machine. May hold secrets; never shown
-	Engines  []string        // container engines that an attached machine was found to have; what its agent says when it is there counts more
+	Engines  []string        // container engines that an attached machine was found to have, or the newest node of a cluster; what agents say that are there counts more
 }
 
 // Hosted says whether the compute's one node is an agent in the server: this computer, or an engine with machines of its own.

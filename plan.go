@@ -51,6 +51,8 @@ type NodeView struct {
 	Free  Resources // what no task holds
 	All   Resources
 	Jobs  []string // names of the jobs whose tasks it holds
+
+	Contains bool // it has a container engine
 }
 
 // QueuedJob is a job as the scheduler sees it.
@@ -62,6 +64,8 @@ type QueuedJob struct {
 	Nodes    int // gang size
 	Since    time.Time
 	Serves   bool // a replica: see Shares
+
+	Contained bool // it runs in a container, so only where there is an engine
 }
 
 // Shares says whether a replica shares a node of this compute with whatever else is there, and takes no place from it. On a cluster it has

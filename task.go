@@ -172,6 +172,9 @@ type EnvironmentPlan struct {
 	Dockerfile string `json:"dockerfile,omitempty"`
 }
 
+// Contained says whether the environment is one of a container: it has an image or a build context.
+func (e *EnvironmentPlan) Contained() bool { return e != nil && (e.Image != "" || e.Context != "") }
+
 // Words are how a sentence names the environment: `environment "sklearn:1"`, or "the environment of this job" for one that is written in it.
 func (e *EnvironmentPlan) Words() string {
 	if strings.HasPrefix(e.Name, "of this ") {

@@ -284,7 +284,7 @@ func (r *deploying) serve(comp *trainyard.Compute) {
 	} else if s.EndpointComputeType == trainyard.ServeLocal && p.Environment != nil && p.Environment.CondaFile != "" {
 		p.Environment = plan(p.Environment.Name, p.Environment.CondaFile) // a process on this computer: quicker to try out than a container
 	}
-	contained := p.Environment != nil && (p.Environment.Image != "" || p.Environment.Context != "")
+	contained := p.Environment.Contained()
 	if s.EndpointComputeType == trainyard.ServeContainer && !contained {
 		r.fail("a container instance runs an image, and environment %s has none; write image: in it, or deploy with type local", cmp.Or(s.EnvironmentID, "(none)"))
 		return

@@ -39,6 +39,9 @@ func (c *Control) Join(ctx context.Context, info trainyard.NodeInfo) (trainyard.
 			}
 		}
 		epoch = n.Epoch
+		if err := rememberEngines(tx, n); err != nil {
+			return err
+		}
 		if err := c.loseForgotten(tx, n, info.Holding); err != nil {
 			return err
 		}
@@ -52,6 +55,18 @@ func (c *Control) Join(ctx context.Context, info trainyard.NodeInfo) (trainyard.
 	token, err := c.Tokens.Mint(trainyard.User{Name: string(info.Node), Role: trainyard.RoleAgent, Node: info.Node}, "agent", 30*24*time.Hour)
 	c.nodes.bump(info.Node)
 	return trainyard.NodeLease{Epoch: epoch, Token: token, Renew: renew, Expires: expire}, err
+}
+
+// rememberEngines keeps with a cluster what container engines its newest node has: while it has no node, its next ones are taken to have them.
+func rememberEngines(tx *store.Tx, n *trainyard.Node) error {
+	comp, err := tx.Compute(n.Compute)
+	if trainyard.IsNotFound(err) || err == nil && (comp.Spec.ComputeType != trainyard.ComputeCluster || slices.Equal(comp.Engines, n.Engines)) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	comp.Engines = slices.Clone(n.Engines)
+	return tx.PutCompute(comp)
 }
 
 // loseForgotten counts tasks as lost that ran when the node was last heard of and that its new agent knows nothing of: the node's disk

@@ -263,7 +263,7 @@ func (r *resolver) environment(comp *trainyard.Compute) {
 		}
 		e.Hash = digest(e.Hash, e.Image, e.Context, e.Dockerfile)
 	case p.Build != nil && p.Image == "":
-		r.fail("environment %s is a Docker build context, and the nodes of %s have no container engine: install Docker there, or use an image with a conda_file, or a curated environment", name, comp.Name)
+		r.fail("environment %s is a Docker build context, and %s: use an image with a conda_file, or a curated environment", name, uncontained(comp))
 	case p.CondaFile == "" && r.serves:
 		r.warn("the image %s of environment %s is not used, for the nodes have no container engine: if it has packages that the scoring script imports, "+
 			"name them in a conda_file of the environment", p.Image, name)
@@ -289,7 +289,8 @@ func digest(texts ...string) string {
 }
 
 // contains says whether a compute's nodes run containers. Until the agent of an attached machine has said what is there, that is what was
-// seen when it was attached; nodes of a cluster that is at zero are taken to have what this machine's own have, if that is where they will be.
+// seen when it was attached; nodes of a cluster that is at zero are taken to have what its last one had, or what this machine's own have, if that
+// is where they will be.
 func (c *Control) contains(ctx context.Context, comp *trainyard.Compute) bool {
 	if comp.Engine != "" {
 		k := c.kind(comp.Spec.ComputeType)
@@ -309,6 +310,14 @@ func (c *Control) contains(ctx context.Context, comp *trainyard.Compute) bool {
 	}
 	l := c.place(comp.Where)
 	return !known && (len(comp.Engines) > 0 || like && l != nil && l.Driver == "process")
+}
+
+// uncontained says why nothing on a compute runs in containers, and what could change that.
+func uncontained(comp *trainyard.Compute) string {
+	if comp.Engine != "" {
+		return fmt.Sprintf("%s starts jobs without containers", comp.Name)
+	}
+	return fmt.Sprintf("the nodes of %s have no container engine; install Docker there, or, where they have it and the cluster had none yet, let a first job or min_instances bring one up", comp.Name)
 }
 
 // asset follows any spelling of a reference to a versioned asset of the job's workspace.
@@ -410,7 +419,7 @@ func (r *resolver) containerOptions(comp *trainyard.Compute) {
 		return
 	}
 	pods := comp.Engine != "" && r.c.contains(r.ctx, comp) // all its tasks run in containers, which are not Docker's
-	contained := pods || env != nil && (env.Image != "" || env.Context != "")
+	contained := pods || env.Contained()
 	if res.ShmSize != "" && !contained {
 		r.warn("resources.shm_size is not acted on: it bounds containers, and the job runs as a process")
 	}

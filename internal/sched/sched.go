@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/trainyard/trainyard"
 )
@@ -30,6 +31,7 @@ func decide(c *trainyard.ComputeView, s trainyard.Snapshot, plan *trainyard.Plan
 	room := newRoom(c)
 	var blocked *trainyard.Reason // why the head, and so everything behind it, waits
 	never := map[int]*trainyard.Reason{}
+	nowhere := sync.OnceValue(func() *trainyard.Reason { return noEngine(c) })
 	plan.Waiting = slices.Grow(plan.Waiting, len(c.Queue))
 	if c.Stopped || c.Deleting {
 		blocked = stopped(c)
@@ -49,6 +51,10 @@ func decide(c *trainyard.ComputeView, s trainyard.Snapshot, plan *trainyard.Plan
 			plan.Waiting = append(plan.Waiting, trainyard.Waiting{Job: q.Key, Reason: never[q.Nodes]})
 			continue
 		}
+		if q.Contained && nowhere() != nil {
+			plan.Waiting = append(plan.Waiting, trainyard.Waiting{Job: q.Key, Reason: nowhere()})
+			continue
+		}
 		if blocked == nil && held(c, q, room) {
 			blocked = &c.Hold.Why
 		}
@@ -57,7 +63,7 @@ func decide(c *trainyard.ComputeView, s trainyard.Snapshot, plan *trainyard.Plan
 				plan.Placed = append(plan.Placed, p)
 				continue
 			}
-			blocked = full(c, q, room.free())
+			blocked = full(c, q, room)
 		}
 		plan.Waiting = append(plan.Waiting, trainyard.Waiting{Job: q.Key, Reason: blocked})
 	}
@@ -67,7 +73,7 @@ func decide(c *trainyard.ComputeView, s trainyard.Snapshot, plan *trainyard.Plan
 func share(c *trainyard.ComputeView, q *trainyard.QueuedJob) (trainyard.Placement, bool) {
 	var on *trainyard.NodeView
 	for i := range c.Nodes {
-		if n := &c.Nodes[i]; n.State.Usable() && (on == nil || len(n.Jobs) < len(on.Jobs)) {
+		if n := &c.Nodes[i]; n.State.Usable() && (n.Contains || !q.Contained) && (on == nil || len(n.Jobs) < len(on.Jobs)) {
 			on = n
 		}
 	}
@@ -82,7 +88,7 @@ func held(c *trainyard.ComputeView, q *trainyard.QueuedJob, r *room) bool {
 	if c.Hold == nil || q.Priority >= c.Hold.Below {
 		return false
 	}
-	work := r.next
+	work := r.plain.next + r.boxed.next
 	for i := range c.Nodes {
 		if n := &c.Nodes[i]; n.State.Usable() && n.Free.Slots <= 0 {
 			work++
@@ -91,11 +97,15 @@ func held(c *trainyard.ComputeView, q *trainyard.QueuedJob, r *room) bool {
 	return work+q.Nodes > c.Hold.Keep
 }
 
-// room is what is free on a compute while its queue is served.
+// room is what is free on a compute while its queue is served. What needs no container goes where there can be none first.
 type room struct {
+	plain, boxed part // nodes without a container engine, and with one
+	whole        bool // one task takes a whole node
+}
+
+type part struct {
 	nodes []slot
-	next  int  // nodes before it are full
-	whole bool // one task takes a whole node
+	next  int // nodes before it are full
 }
 
 type slot struct {
@@ -107,52 +117,97 @@ func newRoom(c *trainyard.ComputeView) *room {
 	r := &room{whole: c.Exclusive}
 	for i := range c.Nodes {
 		n := &c.Nodes[i]
-		if n.State.Usable() && n.Free.Slots > 0 {
-			r.nodes = append(r.nodes, slot{n, n.Free.Slots})
+		if !n.State.Usable() || n.Free.Slots <= 0 {
+			continue
 		}
+		in := &r.plain
+		if n.Contains {
+			in = &r.boxed
+		}
+		in.nodes = append(in.nodes, slot{n, n.Free.Slots})
 	}
 	return r
 }
 
-// free counts the tasks that could start now.
-func (r *room) free() int {
+// parts are those that a job may be placed on.
+func (r *room) parts(q *trainyard.QueuedJob) []*part {
+	if q.Contained {
+		return []*part{&r.boxed}
+	}
+	return []*part{&r.plain, &r.boxed}
+}
+
+// free counts the tasks of such a job that could start now.
+func (r *room) free(q *trainyard.QueuedJob) int {
 	n := 0
-	for _, s := range r.nodes[r.next:] {
-		n += s.free
+	for _, p := range r.parts(q) {
+		for _, s := range p.nodes[p.next:] {
+			n += s.free
+		}
 	}
 	return n
 }
 
 // take finds room for all of a gang, or leaves everything as it was. On a shared node a gang larger than the node takes the whole of it.
 func (r *room) take(q *trainyard.QueuedJob) (trainyard.Placement, bool) {
-	p := trainyard.Placement{Job: q.Key}
-	if r.whole {
-		if len(r.nodes)-r.next < q.Nodes {
-			return p, false
+	to := trainyard.Placement{Job: q.Key}
+	if !r.whole {
+		for _, p := range r.parts(q) {
+			if p.share(q, &to) {
+				return to, true
+			}
 		}
-		for range q.Nodes {
-			n := r.nodes[r.next].node
-			r.next++
-			p.Nodes, p.Epochs = append(p.Nodes, n.ID), append(p.Epochs, n.Epoch)
-		}
-		return p, true
+		return to, false
 	}
-	for i := r.next; i < len(r.nodes); i++ {
-		s := &r.nodes[i]
+	if r.free(q) < q.Nodes {
+		return to, false
+	}
+	for _, p := range r.parts(q) {
+		for ; p.next < len(p.nodes) && len(to.Nodes) < q.Nodes; p.next++ {
+			n := p.nodes[p.next].node
+			to.Nodes, to.Epochs = append(to.Nodes, n.ID), append(to.Epochs, n.Epoch)
+		}
+	}
+	return to, true
+}
+
+// share finds room for all of a gang on one node.
+func (p *part) share(q *trainyard.QueuedJob, to *trainyard.Placement) bool {
+	for i := p.next; i < len(p.nodes); i++ {
+		s := &p.nodes[i]
 		need := min(q.Nodes, s.node.All.Slots)
 		if s.free < need {
 			continue
 		}
 		s.free -= need
 		for range q.Nodes {
-			p.Nodes, p.Epochs = append(p.Nodes, s.node.ID), append(p.Epochs, s.node.Epoch)
+			to.Nodes, to.Epochs = append(to.Nodes, s.node.ID), append(to.Epochs, s.node.Epoch)
 		}
-		for r.next < len(r.nodes) && r.nodes[r.next].free == 0 {
-			r.next++
+		for p.next < len(p.nodes) && p.nodes[p.next].free == 0 {
+			p.next++
 		}
-		return p, true
+		return true
 	}
-	return p, false
+	return false
+}
+
+// noEngine says why what needs a container cannot start on a compute; nil if it may yet.
+func noEngine(c *trainyard.ComputeView) *trainyard.Reason {
+	usable := 0
+	for i := range c.Nodes {
+		n := &c.Nodes[i]
+		if n.Contains || n.State == trainyard.NodeCreating {
+			return nil
+		}
+		if n.State.Usable() {
+			usable++
+		}
+	}
+	if usable == 0 {
+		return nil
+	}
+	return &trainyard.Reason{Code: "NoContainerEngine", Message: fmt.Sprintf("the job's environment has an image or a build context, and no node of %s has a container engine any more; "+
+		"start Docker there, or cancel the job and submit it again to run it without", c.Name)}
 }
 
 func stopped(c *trainyard.ComputeView) *trainyard.Reason {
@@ -180,9 +235,12 @@ func tooLarge(c *trainyard.ComputeView, nodes int) *trainyard.Reason {
 }
 
 // full says why the head of a queue cannot start.
-func full(c *trainyard.ComputeView, q *trainyard.QueuedJob, free int) *trainyard.Reason {
+func full(c *trainyard.ComputeView, q *trainyard.QueuedJob, r *room) *trainyard.Reason {
+	free := r.free(q)
 	usable, starting, lost, busy := tally(c)
 	switch {
+	case q.Contained && len(r.plain.nodes) > r.plain.next:
+		return &trainyard.Reason{Code: "NoFreeNode", Message: fmt.Sprintf("the job needs a container engine, and the nodes of %s that have one are taken: %s", c.Name, running(busy)) + have(q, free)}
 	case !c.Exclusive && usable == 0:
 		return &trainyard.Reason{Code: "NoNode", Message: fmt.Sprintf("%s has no working node at the moment%s", c.Name, because(c))}
 	case !c.Exclusive:

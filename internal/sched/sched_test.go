@@ -2,6 +2,7 @@ package sched
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -37,6 +38,22 @@ func holds(c trainyard.ComputeView, below, keep int) trainyard.ComputeView {
 	return c
 }
 
+// contains gives nodes a container engine.
+func contains(c trainyard.ComputeView, ids ...trainyard.NodeID) trainyard.ComputeView {
+	for i := range c.Nodes {
+		c.Nodes[i].Contains = slices.Contains(ids, c.Nodes[i].ID)
+	}
+	return c
+}
+
+// contained has jobs of the queue run in containers.
+func contained(c trainyard.ComputeView, jobs ...int) trainyard.ComputeView {
+	for _, i := range jobs {
+		c.Queue[i].Contained = true
+	}
+	return c
+}
+
 func TestDecide(t *testing.T) {
 	idle, running, creating := trainyard.NodeIdle, trainyard.NodeRunning, trainyard.NodeCreating
 	tests := []struct {
@@ -46,6 +63,15 @@ func TestDecide(t *testing.T) {
 		reason string   // of the first that waits
 	}{
 		{"a job goes to an idle node", cluster(2, []trainyard.NodeView{node("a", idle, 1, 1)}, queue(1)), []string{"j0:a"}, ""},
+		{"a job in a container goes only where there is an engine, and others where there is none first",
+			contained(contains(cluster(3, []trainyard.NodeView{node("a", idle, 1, 1), node("b", idle, 1, 1), node("c", idle, 1, 1)}, queue(1, 1, 1)), "a", "c"), 1), []string{"j0:b", "j1:a", "j2:c"}, ""},
+		{"it waits for such a node beside an idle one that has none",
+			contained(contains(cluster(2, []trainyard.NodeView{node("a", running, 0, 1, "x"), node("b", idle, 1, 1)}, queue(1, 1)), "a"), 0), nil,
+			"the job needs a container engine, and the nodes of cpu-cluster that have one are taken: job x is there"},
+		{"where no node has one it is passed over", contained(cluster(1, []trainyard.NodeView{node("a", idle, 1, 1)}, queue(1, 1)), 0), []string{"j1:a"},
+			"the job's environment has an image or a build context, and no node of cpu-cluster has a container engine any more"},
+		{"a node that is on its way may have one", contained(cluster(1, []trainyard.NodeView{node("a", creating, 0, 1)}, queue(1)), 0), nil, "cpu-cluster is starting 1 node"},
+		{"a gang takes nodes of both kinds", contains(cluster(2, []trainyard.NodeView{node("a", idle, 1, 1), node("b", idle, 1, 1)}, queue(2)), "a"), []string{"j0:b,a"}, ""},
 		{"a node holds one job at a time", cluster(1, []trainyard.NodeView{node("a", idle, 1, 1)}, queue(1, 1)), []string{"j0:a"}, "cpu-cluster is at its maximum of 1 node"},
 		{"a gang starts on all its nodes or on none", cluster(3, []trainyard.NodeView{node("a", idle, 1, 1), node("b", running, 0, 1, "x")}, queue(2)), nil, "cpu-cluster has 2 nodes and is about to grow; job j0 needs 2 nodes at once, 1 free now"},
 		{"a gang at the head keeps the nodes it waits for", cluster(2, []trainyard.NodeView{node("a", idle, 1, 1), node("b", running, 0, 1, "x")}, queue(2, 1)), nil, "cpu-cluster is at its maximum of 2 nodes; job x is there; job j0 needs 2 nodes at once, 1 free now"},

@@ -204,7 +204,8 @@ func computeOf(j *trainyard.Job) trainyard.ComputeKey {
 
 // queued is what the image keeps of a waiting job. Its name is part of its key, so that the text is in memory once.
 func queued(key trainyard.JobKey, j *trainyard.Job) trainyard.QueuedJob {
-	return trainyard.QueuedJob{Key: key, Name: string(key)[len(key)-len(j.Name):], Seq: j.Seq, Priority: j.Plan.Priority, Nodes: j.Plan.Nodes, Since: fromNanos(since(j)), Serves: j.Plan.Serve != nil}
+	return trainyard.QueuedJob{Key: key, Name: string(key)[len(key)-len(j.Name):], Seq: j.Seq, Priority: j.Plan.Priority, Nodes: j.Plan.Nodes, Since: fromNanos(since(j)), Serves: j.Plan.Serve != nil,
+		Contained: j.Plan.Environment.Contained()}
 }
 
 func (im *image) enqueue(in trainyard.ComputeKey, w trainyard.QueuedJob) {

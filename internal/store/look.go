@@ -229,7 +229,8 @@ func maxNodes(c *trainyard.Compute) int {
 }
 
 func viewNode(n *trainyard.Node, tasks []TaskRef, c *trainyard.Compute) trainyard.NodeView {
-	v := trainyard.NodeView{ID: n.ID, Epoch: n.Epoch, State: n.State, All: n.Capacity, Free: free(n, tasks, c)}
+	v := trainyard.NodeView{ID: n.ID, Epoch: n.Epoch, State: n.State, All: n.Capacity, Free: free(n, tasks, c),
+		Contains: len(n.Engines) > 0 || c.Engine != ""} // whether an engine that runs all tasks has containers is in what a job is planned as
 	for _, t := range tasks {
 		if !slices.Contains(v.Jobs, t.Job.Name) {
 			v.Jobs = append(v.Jobs, t.Job.Name)
