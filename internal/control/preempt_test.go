@@ -180,3 +180,56 @@ func TestNothingIsPlacedBeforeTheScalerHasLooked(t *testing.T) {
 		}
 	})
 }
+
+// A node of low priority that dedicated work needs is preempted while its job ends: it takes no other, the job is asked to stop for that and waits
+// for its next attempt, and then the node goes.
+func TestANodeThatGivesWayIsPreemptedUntilItsJobHasEnded(t *testing.T) {
+	c := narrow(t, 1)
+	low := putCluster(t, c, "low", 0, 1, "node")
+	err := c.Store.Update(t.Context(), func(tx *store.Tx) error {
+		low.Spec.Properties.VMPriority = "LowPriority"
+		return tx.PutCompute(low)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	putCluster(t, c, "paid", 0, 1)
+	submit(t, c, "low", "training", 1, "", 1)
+	settleNodes(t, c)
+	submit(t, c, "low", "next", 1, "", 1)
+	submit(t, c, "paid", "urgent", 1, "", 1)
+	settleNodes(t, c)
+	n, err := c.Store.Node(t.Context(), "node")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "dedicated work of location local needs its room"; n.State != trainyard.NodePreempted || n.Reason.Message != want {
+		t.Fatalf("the node is %s: %+v; want %q", n.State, n.Reason, want)
+	}
+	if why := reasonOf(t, c, "next"); why.Code == "" || len(c.Store.NodeTasks("node")) != 1 {
+		t.Errorf("%d tasks are on it; the next job waits for %+v", len(c.Store.NodeTasks("node")), why)
+	}
+	training := func() *trainyard.Job {
+		t.Helper()
+		j, err := c.Job(t.Context(), trainyard.DefaultScope(), "training")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return j
+	}
+	task := training().Status.Current().Tasks[0]
+	if task.StopWhy != trainyard.ClassPreempted {
+		t.Errorf("its task is asked to end for %q", task.StopWhy)
+	}
+	ended := trainyard.TaskReport{ID: task.ID, State: trainyard.TaskEnded, Result: &trainyard.Result{Class: trainyard.ClassPreempted, ExitCode: 143}}
+	if err := c.Report(t.Context(), trainyard.Report{Node: "node", Epoch: n.Epoch, Tasks: []trainyard.TaskReport{ended}}); err != nil {
+		t.Fatal(err)
+	}
+	settleNodes(t, c)
+	if j := training(); j.Status.State != trainyard.JobQueued || len(j.Status.Attempts) != 1 || j.Status.Attempts[0].Class != trainyard.ClassPreempted {
+		t.Errorf("the job is %s after %+v", j.Status.State, j.Status.Attempts)
+	}
+	if n, err := c.Store.Node(t.Context(), "node"); err != nil || n.State != trainyard.NodeLeaving {
+		t.Errorf("the node is %+v, %v", n, err)
+	}
+}
