@@ -44,19 +44,20 @@ type place struct {
 type check struct {
 	name, doc string
 	hold      func(l *lab, p *place, job string)
+	refused   string // what is said where the job is submitted to a place that lacks it and refuses it; "": that cannot be tried
 }
 
 var checks = []check{
-	{"hello", "it runs, its log and `./outputs` are kept", checkHello},
-	{"data", "inputs and outputs of every type", checkData},
-	{"environment", "a conda file with a package from PyPI", checkEnvironment},
-	{"build", "an image from a Dockerfile, built once", checkBuild},
-	{"gang", "two nodes that know of each other", checkGang},
-	{"timeout", "`limits.timeout` ends it, and says so", checkTimeout},
-	{"cancel", "it is canceled while it runs", checkCancel},
-	{"failure", "its exit code is told", checkFailure},
-	{"memory", "over its memory limit: said as such", checkMemory},
-	{"preemption", "it gives way, and goes on from its checkpoint", checkPreemption},
+	{"hello", "it runs, its log and `./outputs` are kept", checkHello, ""},
+	{"data", "inputs and outputs of every type", checkData, ""},
+	{"environment", "a conda file with a package from PyPI", checkEnvironment, ""},
+	{"build", "an image from a Dockerfile, built once", checkBuild, "is a Docker build context, and "},
+	{"gang", "two nodes that know of each other", checkGang, "is one machine: leave it out, or name a cluster"},
+	{"timeout", "`limits.timeout` ends it, and says so", checkTimeout, ""},
+	{"cancel", "it is canceled while it runs", checkCancel, ""},
+	{"failure", "its exit code is told", checkFailure, ""},
+	{"memory", "over its memory limit: said as such", checkMemory, ""},
+	{"preemption", "it gives way, and goes on from its checkpoint", checkPreemption, ""},
 }
 
 func TestTheSameJobFilesRunOnEveryTarget(t *testing.T) {
@@ -88,6 +89,9 @@ func (p *place) holdAll(t *testing.T, results map[string]string) {
 	for _, c := range checks {
 		if why := p.lacks[c.name]; why != "" {
 			results[c.name] = why
+			if c.refused != "" {
+				t.Run(p.name+"/no "+c.name, func(t *testing.T) { c.refuse(p.lab.in(t), p) })
+			}
 			continue
 		}
 		t.Run(p.name+"/"+c.name, func(t *testing.T) {
@@ -97,6 +101,14 @@ func (p *place) holdAll(t *testing.T, results map[string]string) {
 				results[c.name] = "✓"
 			}
 		})
+	}
+}
+
+// refuse has a place that lacks something refuse a job that needs it when it is created, and say so.
+func (c *check) refuse(l *lab, p *place) {
+	args := []string{"job", "create", "-f", filepath.Join("testdata", "targets", c.name+".yml"), "--set", "compute=azureml:" + p.compute}
+	if out, err := l.try(args...); err == nil || !strings.Contains(out+err.Error(), c.refused) {
+		l.t.Errorf("%q says %v: %s; want %q", args, err, out, c.refused)
 	}
 }
 
@@ -202,7 +214,7 @@ func kubePlace(t *testing.T, kubeconfig string) *place {
 		"--server-url", "https://198.18.0.1:"+port, "--set", "image="+image, "--set", "instance_types.tight.resources.limits.memory=256Mi", "--set", "instance_types.tight.resources.requests.memory=256Mi",
 		"--set", "instance_types.wide.resources.requests.cpu="+wide)
 	return &place{name: "kubernetes", engine: "kubernetes", lab: l, compute: "k8s", low: "k8s", sets: []string{"environment.image=" + image},
-		crowds: []string{"resources.instance_type=wide"}, lacks: map[string]string{"build": "images are not built for Kubernetes: the job says so, and what to do"}, take: func(l *lab) { takeKubernetes(l, cluster, wide) }}
+		crowds: []string{"resources.instance_type=wide"}, lacks: map[string]string{"build": "images are not built for Kubernetes: a job with a build context is refused when it is created, with what to do"}, take: func(l *lab) { takeKubernetes(l, cluster, wide) }}
 }
 
 // offline lets a machine without a network build the suites' environments: pip on it finds the packages in a folder.
@@ -353,6 +365,9 @@ func checkCancel(l *lab, p *place, job string) {
 		if s := l.story(name); strings.Contains(strings.Join(s.Warnings, "; "), killed) != said {
 			l.t.Errorf("%s warns %q", name, s.Warnings)
 		}
+	}
+	if files, _ := l.files(deaf); files["kept.txt"] != "kept\n" {
+		l.t.Errorf("of its outputs are kept %q", files)
 	}
 }
 

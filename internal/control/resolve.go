@@ -253,6 +253,8 @@ func (r *resolver) environment(comp *trainyard.Compute) {
 	e := plan(name, p.CondaFile)
 	switch {
 	case comp == nil: // said already
+	case p.Build != nil && p.Image == "" && comp.Engine != "" && r.c.contains(r.ctx, comp):
+		r.fail("environment %s is a Docker build context, and images are not built for %s: build it, push it to a registry that the cluster reaches, and name it as the environment's image", name, comp.Name)
 	case r.c.contains(r.ctx, comp):
 		e.Image = p.Image
 		if p.Build != nil && p.Image == "" {
