@@ -224,9 +224,12 @@ type Observation struct {
 	State   TaskState // TaskStaging (accepted by an engine that has a queue or starts slowly), TaskRunning or TaskEnded
 	Started time.Time // of the user's process
 	Ended   time.Time
-	Result  *Result // when ended
-	PeakMB  int64   // highest memory use seen, 0 if unknown
-	Note    string  // what is not held: "memory limit not enforced: no cgroup"
+	Result  *Result  // when ended
+	PeakMB  int64    // highest memory use seen, 0 if unknown
+	Notes   []string // what is not held: "memory limit not enforced: no cgroup"
+
+	// Killed is how long after SIGTERM reached it the driver ended with SIGKILL what had not ended by itself: its grace was over. 0: it did not.
+	Killed time.Duration
 
 	Progress string // why it does not run yet, in the engine's words; of TaskRunning: why nothing newer is known of it
 	Address  string // of a replica in an engine: host:port at which the node reaches its port; "": through the driver's Dial

@@ -191,7 +191,7 @@ func unplugDocker(t *testing.T) {
 func hangDocker(l *lab, p *place, dockerd func(verb string, vars ...string)) {
 	l.t.Helper()
 	l.talks(p, "hung", "environment_variables.PACE=0.3")
-	l.talks(p, "called-off", "environment_variables.PACE=5")
+	l.talks(p, "called-off", "command=trap 'echo saved; exit 0' TERM; for i in 1 2 3; do echo line $i; done; while :; do sleep 0.2; done")
 	dockerd("freeze")
 	l.t.Cleanup(func() { dockerd("thaw") })
 	l.run(&place{lab: l, compute: "local"}, "hello", "local", "beside-it")
@@ -204,6 +204,12 @@ func hangDocker(l *lab, p *place, dockerd func(verb string, vars ...string)) {
 	}
 	dockerd("thaw")
 	l.until("called-off", trainyard.JobCanceled)
+	if _, log := l.files("called-off"); !strings.HasSuffix(log, "saved\n") { // its grace began when it could be told
+		l.t.Errorf("the canceled job's log is %q", log)
+	}
+	if s := l.story("called-off"); strings.Contains(strings.Join(s.Warnings, "; "), "was killed") {
+		l.t.Errorf("it warns %q", s.Warnings)
+	}
 	l.once("hung", "has not answered since")
 	l.wait("their containers are gone", func() bool {
 		out, err := exec.Command("docker", "-H", os.Getenv("TRAINYARD_TEST_DOCKER_HOST"), "ps", "-a", "--format", "{{.Labels}}").Output()

@@ -22,7 +22,6 @@ type machine struct {
 	procs  map[trainyard.TaskID]*proc
 	starts map[trainyard.TaskID]int
 	stops  map[trainyard.TaskID]int
-	tick   time.Duration // of its clock
 	note   string
 	fail   func(call string) error
 }
@@ -34,6 +33,7 @@ type proc struct {
 	started  time.Time
 	ended    time.Time
 	result   *trainyard.Result
+	late     time.Duration // how long after SIGTERM it was killed
 	log      []byte
 	signaled chan struct{} // SIGTERM
 	killed   chan struct{} // SIGKILL, or ended otherwise
@@ -162,6 +162,16 @@ func (p *proc) sleepOn(d time.Duration) {
 	}
 }
 
+// kill ends what was asked to end and had not when its grace was over.
+func (p *proc) kill(grace time.Duration) {
+	p.m.mu.Lock()
+	if p.result == nil {
+		p.late = grace
+	}
+	p.m.mu.Unlock()
+	p.end(128 + 9)
+}
+
 func (p *proc) end(code int) {
 	p.m.mu.Lock()
 	defer p.m.mu.Unlock()
@@ -172,7 +182,7 @@ func (p *proc) end(code int) {
 	if code != 0 {
 		class = trainyard.ClassUser
 	}
-	p.ended, p.result = time.Now().Truncate(p.m.tick), &trainyard.Result{Class: class, ExitCode: code, PeakMB: 3}
+	p.ended, p.result = time.Now(), &trainyard.Result{Class: class, ExitCode: code, PeakMB: 3}
 	close(p.killed)
 	p.m.hint()
 }
@@ -186,7 +196,10 @@ func (m *machine) Observe(context.Context) ([]trainyard.Observation, error) {
 	var out []trainyard.Observation
 	for _, id := range slices.Sorted(maps.Keys(m.procs)) {
 		p := m.procs[id]
-		o := trainyard.Observation{ID: id, State: trainyard.TaskRunning, Started: p.started, Ended: p.ended, Result: p.result, Note: m.note}
+		o := trainyard.Observation{ID: id, State: trainyard.TaskRunning, Started: p.started, Ended: p.ended, Result: p.result, Killed: p.late}
+		if m.note != "" {
+			o.Notes = []string{m.note}
+		}
 		if p.result != nil {
 			o.State = trainyard.TaskEnded
 		}
@@ -205,7 +218,7 @@ func (m *machine) Stop(_ context.Context, id trainyard.TaskID, grace time.Durati
 	if p := m.procs[id]; p != nil {
 		p.once.Do(func() {
 			close(p.signaled)
-			time.AfterFunc(grace, func() { p.end(137) })
+			time.AfterFunc(grace, func() { p.kill(grace) })
 		})
 	}
 	return nil

@@ -179,7 +179,7 @@ func (k *task) note(seen *trainyard.Observation) {
 		k.back(false)
 	}
 	k.mu.Lock()
-	known := seen.Note == "" || slices.Contains(k.report.Warnings, seen.Note)
+	known := !slices.ContainsFunc(seen.Notes, func(n string) bool { return !slices.Contains(k.report.Warnings, n) })
 	spans := k.report.Spans
 	known = known && (seen.Started.IsZero() || len(spans) > 0 && spans[len(spans)-1].Start.Equal(seen.Started))
 	k.mu.Unlock()
@@ -187,8 +187,9 @@ func (k *task) note(seen *trainyard.Observation) {
 		return
 	}
 	k.change(soon, func(r *trainyard.TaskReport) {
-		if seen.Note != "" {
-			r.Warnings = trainyard.Warn(slices.Clone(r.Warnings), seen.Note)
+		r.Warnings = slices.Clone(r.Warnings)
+		for _, n := range seen.Notes {
+			r.Warnings = trainyard.Warn(r.Warnings, n)
 		}
 		if !seen.Started.IsZero() {
 			r.Spans = setSpan(r.Spans, trainyard.Span{Name: trainyard.SpanUser, Start: seen.Started})
@@ -220,7 +221,9 @@ func (k *task) result(seen *trainyard.Observation) trainyard.Result {
 	k.mu.Unlock()
 	// A driver says Canceled only of what it was asked to stop; its clock may be a tick behind ours.
 	if why != "" && (res.Class == trainyard.ClassCanceled || !seen.Ended.Before(since)) {
-		k.noteKill(&res, end.Sub(since))
+		if seen.Killed > 0 {
+			k.warn(fmt.Sprintf("the process was killed: it had not ended %s after it was asked to (SIGTERM)", rough(seen.Killed)))
+		}
 		r := k.ended("")
 		res.Class, res.Message = r.Class, r.Message
 	}
@@ -241,15 +244,12 @@ func (k *task) result(seen *trainyard.Observation) trainyard.Result {
 	return res
 }
 
-// coarse is how far an engine's time of an end may lie before it: Slurm tells whole seconds.
-const coarse = time.Second
-
-// noteKill warns of a process that ended so long after it was asked to that it was made to.
-func (k *task) noteKill(res *trainyard.Result, after time.Duration) {
-	own := res.Class == trainyard.ClassCanceled || res.Class == trainyard.ClassUser // not for its memory
-	if grace := k.grace(); own && res.ExitCode == 128+9 && grace > 0 && after > grace-coarse {
-		k.warn(fmt.Sprintf("the process was killed: it had not ended %s after it was asked to (SIGTERM)", grace.Round(time.Second)))
+// rough is a time for people: in whole seconds, unless it is less than one.
+func rough(d time.Duration) time.Duration {
+	if d < time.Second {
+		return d.Round(time.Millisecond)
 	}
+	return d.Round(time.Second)
 }
 
 // finish has outputs and artifacts stored. If that fails, so has the task.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -91,7 +92,7 @@ func differ(a, b *trainyard.Observation) bool {
 	if a == nil || b == nil {
 		return a != b
 	}
-	return a.State != b.State || a.Address != b.Address || a.Note != b.Note || a.Progress != b.Progress || !a.Started.Equal(b.Started)
+	return a.State != b.State || a.Address != b.Address || !slices.Equal(a.Notes, b.Notes) || a.Progress != b.Progress || !a.Started.Equal(b.Started)
 }
 
 func (k *task) state() trainyard.TaskState {

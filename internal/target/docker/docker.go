@@ -10,7 +10,7 @@
 //	           log     standard output and error
 //	           status  how the command ended, and what memory it used
 //	           tmp/, home/, python/  the task's TMPDIR, its HOME where it is not root's, and what it has installed with pip
-//	stop.json  Stop was called, and until when the task may take
+//	stop.json  Stop was called, when the task was told, and until when it may take
 //	end.json   how it ended, once that is known
 //
 // The container is made, and then started; both requests may still be on their way to the engine when the agent dies. So what counts is

@@ -62,7 +62,7 @@ type task struct {
 	began    bool // it is shown, and never started again
 	started  time.Time
 	stop     *stopRecord
-	told     bool // it was sent SIGTERM
+	telling  *telling
 	died     bool // the engine has said so, though its list may not yet
 	end      *ending
 	nudge    chan struct{} // cap 1: stop has changed
@@ -70,7 +70,9 @@ type task struct {
 	hold     io.Closer     // keeps the port from others that it has of this computer
 }
 
-func newTask(dir string) *task { return &task{dir: dir, nudge: make(chan struct{}, 1)} }
+func newTask(dir string) *task {
+	return &task{dir: dir, nudge: make(chan struct{}, 1), telling: newTelling()}
+}
 
 // record is task.json.
 type record struct {
@@ -86,8 +88,10 @@ type record struct {
 
 // stopRecord is stop.json.
 type stopRecord struct {
-	At       time.Time `json:"at"`
-	Deadline time.Time `json:"deadline"`
+	At       time.Time     `json:"at"`
+	Told     time.Time     `json:"told,omitzero"`    // when SIGTERM had got through to the engine
+	Deadline time.Time     `json:"deadline"`         // the end of the grace; until SIGTERM got through, that as if it had At
+	Killed   time.Duration `json:"killed,omitempty"` // how long after Told it was due to be killed; 0: it was not
 }
 
 // ending is end.json.
@@ -95,6 +99,7 @@ type ending struct {
 	Started time.Time        `json:"started"`
 	At      time.Time        `json:"at"`
 	Result  trainyard.Result `json:"result"`
+	Killed  time.Duration    `json:"killed,omitempty"` // as in trainyard.Observation
 }
 
 // The files of a task; the package comment says what each is for.
@@ -128,10 +133,7 @@ func (d *Driver) start() {
 	d.goes.Go(d.watch)
 	for _, t := range d.tasks {
 		if t.stop != nil && t.end == nil {
-			d.goes.Go(func() {
-				d.retell(t)
-				d.enforce(t)
-			})
+			d.goes.Go(func() { d.enforce(t) })
 		}
 	}
 }

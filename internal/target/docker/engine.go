@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"runtime"
 	"slices"
@@ -144,9 +145,15 @@ func (e *engine) remove(ctx context.Context, name string, force bool) error {
 	}
 }
 
+// isAway says whether an engine could not be asked, or did not answer in time. What was asked of it may be done all the same, now or later.
+func isAway(err error) bool {
+	return client.IsErrConnectionFailed(err) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		errdefs.IsDeadlineExceeded(err) || errdefs.IsUnavailable(err)
+}
+
 // engineError says in words that the engine could not be asked.
 func engineError(err error) error {
-	if client.IsErrConnectionFailed(err) {
+	if isAway(err) {
 		return fmt.Errorf("the Docker engine does not answer: %w", err)
 	}
 	return fmt.Errorf("the Docker engine: %w", err)

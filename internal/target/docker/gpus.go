@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/moby/moby/api/types/container"
-	"github.com/moby/moby/client"
 
 	"github.com/trainyard/trainyard"
 	"github.com/trainyard/trainyard/internal/gpu"
@@ -112,7 +111,7 @@ func (d *Driver) givesNone() bool { return time.Now().Unix() < d.noGPUs.Load() }
 // without takes back GPUs that the task did not ask for where the engine refused a container with them, and says whether to try again: what
 // it refuses may be the GPUs only, as for an image that needs a newer driver than the node's.
 func (d *Driver) without(ctx context.Context, e *task, p *plan, refused error) bool {
-	if refused == nil || p.gpus > 0 || len(p.rec.GPUs) == 0 || ctx.Err() != nil || client.IsErrConnectionFailed(refused) {
+	if refused == nil || p.gpus > 0 || len(p.rec.GPUs) == 0 || ctx.Err() != nil || isAway(refused) {
 		return false
 	}
 	if d.engine.remove(ctx, d.container(e), false) != nil { // it runs after all, or the engine is away

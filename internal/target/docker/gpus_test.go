@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -113,8 +114,8 @@ func TestAnEngineThatCannotGiveGPUsSaysSo(t *testing.T) {
 		}
 		task := newTestTask(t, "echo ran")
 		start(t, d, task)
-		if o := ended(t, d, task.ID); logOf(t, d, task.ID) != "ran\n" || o.Note != noToolkit {
-			t.Errorf("a task that does not wrote %q, and its note is %q", logOf(t, d, task.ID), o.Note)
+		if o := ended(t, d, task.ID); logOf(t, d, task.ID) != "ran\n" || !slices.Equal(o.Notes, []string{noToolkit}) {
+			t.Errorf("a task that does not wrote %q, and its note is %q", logOf(t, d, task.ID), o.Notes)
 		}
 	}
 }
@@ -129,8 +130,8 @@ func TestATaskThatAskedForNoGPUDoesNotFailOverOne(t *testing.T) {
 	task := newTestTask(t, "echo ${NVIDIA_VISIBLE_DEVICES:-none}")
 	start(t, d, task)
 	const note = "it has no GPU: its container did not start with the node's GPUs (nvidia-container-cli: requirement error: unsatisfied condition: cuda>=12.8, please update your driver)"
-	if o := ended(t, d, task.ID); logOf(t, d, task.ID) != "none\n" || o.Note != note {
-		t.Errorf("it wrote %q, and its note is %q", logOf(t, d, task.ID), o.Note)
+	if o := ended(t, d, task.ID); logOf(t, d, task.ID) != "none\n" || !slices.Equal(o.Notes, []string{note}) {
+		t.Errorf("it wrote %q, and its note is %q", logOf(t, d, task.ID), o.Notes)
 	}
 	if d.givesNone() {
 		t.Error("other images are not tried with GPUs any more")

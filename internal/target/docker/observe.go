@@ -116,10 +116,13 @@ func (d *Driver) observe(ctx context.Context, t *task, alive bool) (o trainyard.
 
 // observe is called with Driver.mu held.
 func (t *task) observe() trainyard.Observation {
-	o := trainyard.Observation{ID: t.id, State: trainyard.TaskRunning, Started: t.started, Note: t.rec.Note}
+	o := trainyard.Observation{ID: t.id, State: trainyard.TaskRunning, Started: t.started}
+	if t.rec.Note != "" {
+		o.Notes = []string{t.rec.Note}
+	}
 	if t.end != nil {
 		result := t.end.Result
-		o.State, o.Ended, o.Result, o.PeakMB = trainyard.TaskEnded, t.end.At, &result, result.PeakMB
+		o.State, o.Ended, o.Result, o.PeakMB, o.Killed = trainyard.TaskEnded, t.end.At, &result, result.PeakMB, t.end.Killed
 	} else {
 		o.Address = t.address()
 	}
@@ -236,7 +239,11 @@ func judge(t *task, st status, s *container.State) ending {
 		r.Message = fmt.Sprintf("its container was ended from outside while it ran (the Docker engine or this computer was restarted, or somebody ran \"docker kill\"): %s",
 			strings.TrimSuffix(exitMessage(r.ExitCode)+"; "+s.Error, "; "))
 	}
-	return ending{Started: t.started, At: at, Result: r}
+	end := ending{Started: t.started, At: at, Result: r}
+	if t.stop != nil && !st.counts && (s == nil || s.ExitCode == 128+9) { // else run.sh came to its end before SIGKILL did
+		end.Killed = t.stop.Killed
+	}
+	return end
 }
 
 // exitMessage puts an exit code into words; codes above 128 are how shells tell of signals.

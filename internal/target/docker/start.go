@@ -26,7 +26,8 @@ const longCommand = 100_000
 // beginPatience bounds how long a started container may take to come to the command.
 const beginPatience = time.Minute
 
-// Start makes the task's container, starts it, and returns when the command begins.
+// Start makes the task's container, starts it, and returns when the command begins. While the engine is away the error's code is
+// trainyard.CodeBusy.
 func (d *Driver) Start(ctx context.Context, t trainyard.Task) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -46,6 +47,9 @@ func (d *Driver) Start(ctx context.Context, t trainyard.Task) error {
 	if err != nil {
 		if trainyard.ClassOf(err) != "" {
 			return err
+		}
+		if isAway(err) {
+			return trainyard.Errorf(trainyard.CodeBusy, "start %s: %v; see that Docker runs on the node", t.ID.Words(), err)
 		}
 		return fmt.Errorf("start %s: %w", t.ID.Words(), err)
 	}
@@ -122,6 +126,8 @@ func (d *Driver) clear(ctx context.Context, t *task) (began bool, err error) {
 		return true, nil
 	}
 	if errdefs.IsConflict(err) { // it runs
+		ctx, cancel := context.WithTimeout(ctx, workPatience)
+		defer cancel()
 		return true, d.awaitBegin(ctx, t)
 	}
 	if err != nil {
@@ -251,8 +257,16 @@ func (d *Driver) neverBegan(ctx context.Context, t *task) (over bool, err error)
 		"the image must be for this kind of processor and have /bin/sh", t.rec.Image, s.ExitCode, words)
 }
 
-// undo takes a container away that could not be started, and puts the engine's reason into words.
+// undo takes a container away that could not be started, and puts the engine's reason into words. One of an engine that went away is left to
+// the next Start or to Observe: the engine may start it yet, and a request to take it away would come after that.
 func (d *Driver) undo(ctx context.Context, e *task, p *plan, err error) error {
+	if isAway(err) {
+		if at, ok := d.beganAt(e); ok {
+			d.markBegun(e, at)
+			return nil
+		}
+		return engineError(err)
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), workPatience)
 	defer cancel()
 	removed := d.engine.remove(ctx, d.container(e), true)
@@ -263,7 +277,12 @@ func (d *Driver) undo(ctx context.Context, e *task, p *plan, err error) error {
 	if removed != nil { // it may run: what the engine says later counts
 		return fmt.Errorf("%w (%w)", err, engineError(removed))
 	}
-	return errors.Join(p.explain(err), target.RemoveAll(d.path(e, "")))
+	if errdefs.IsNotFound(err) && strings.Contains(err.Error(), "No such container: "+d.container(e)) {
+		err = trainyard.Errorf(trainyard.CodeBusy, "its container was taken away from outside before it was started (%v)", err)
+	} else {
+		err = p.explain(err)
+	}
+	return errors.Join(err, target.RemoveAll(d.path(e, "")))
 }
 
 // at is where tests die.

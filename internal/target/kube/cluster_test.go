@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -117,8 +118,8 @@ func TestAJobSuspendedWhileNobodyLookedDoesNotRunTwice(t *testing.T) {
 			}
 			b.Driver = openDriver(t, b.cfg, b.dir)
 			o := b.ends(k, trainyard.ClassPreempted, "its pod was gone when the server looked again: its Job was suspended, as Kueue does to give room to others")
-			if !strings.Contains(o.Note, "its pod is gone") {
-				t.Errorf("that the end of the log is missing is not said: %q", o.Note)
+			if !strings.Contains(strings.Join(o.Notes, "; "), "its pod is gone") {
+				t.Errorf("that the end of the log is missing is not said: %q", o.Notes)
 			}
 			b.ran(k, 1)
 			if got := b.log(k); got != "started\n" {
@@ -186,6 +187,56 @@ func TestAnAPIServerThatIsAwayCostsNothing(t *testing.T) {
 	}
 }
 
+// What is asked to end while the API server is away has its grace when that is back, whoever tells it then, and is not deleted meanwhile.
+func TestWhatCouldNotBeToldToEndHasItsGraceWhenItIs(t *testing.T) {
+	for name, change := range map[string]func(b *bench){
+		"by the same driver":               func(*bench) {},
+		"by one that was opened meanwhile": func(b *bench) { b.must(b.Close()); b.Driver = b.openUnheard() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var g *gate
+			b := newBench(t, func(c *Config) { g, c.spare = gated(t, c), 2*time.Second })
+			k := b.task(2, `trap 'sleep 3; echo saved; echo $RANK >>kept; exit 0' TERM; echo ready; echo $RANK >>ready; while :; do sleep 0.05; done`)
+			b.start(k)
+			eventually(t, "both ranks are ready", func() bool {
+				data, _ := os.ReadFile(filepath.Join(k.Run.Dir, "ready"))
+				return len(data) == 4
+			})
+			g.away(true)
+			const grace = 8 * time.Second
+			if err := b.Stop(t.Context(), k.ID, grace); err == nil {
+				t.Error("that nobody could be told is not said")
+			}
+			change(b)
+			<-time.After(grace + b.cfg.spare + 2*time.Second) // it would be deleted, if that were counted from here
+			g.away(false)
+			o := b.ends(k, trainyard.ClassCanceled, "")
+			if o.Killed != 0 || o.Result.ExitCode != 0 {
+				t.Errorf("it ended as %+v, %+v", o, *o.Result)
+			}
+			if kept, _ := os.ReadFile(filepath.Join(k.Run.Dir, "kept")); len(kept) != 4 || !strings.HasSuffix(b.log(k), "\nsaved\n") { // bash says before it what became of its child
+				t.Errorf("ranks %q saved, and the log is %q", kept, b.log(k))
+			}
+			b.ran(k, 2)
+		})
+	}
+}
+
+// What does not end although it was told is ended, and that is said once.
+func TestAPodWhoseProgramDoesNotEndIsKilledInTheEnd(t *testing.T) {
+	b := newBench(t, func(c *Config) { c.spare = time.Second })
+	k := b.task(1, "sleep 600")
+	k.Run.Env = map[string]string{"DEAF": "yes"} // to the program
+	b.start(k)
+	b.begins(k, "runs")
+	b.must(b.Stop(t.Context(), k.ID, time.Second))
+	o := b.ends(k, trainyard.ClassCanceled, "")
+	if o.Killed < 2*time.Second || o.Result.ExitCode != 137 {
+		t.Errorf("it ended as %+v, %+v", o, *o.Result)
+	}
+}
+
 func TestANodeThatDoesNotAnswerIsLost(t *testing.T) {
 	b := newBench(t, nil)
 	k := b.task(1, "sleep 600")
@@ -212,9 +263,9 @@ func TestALongLogIsWholeThoughTheNodeThrowsItAway(t *testing.T) {
 	o := b.ends(k, trainyard.ClassOK, "")
 	got := b.log(k)
 	// The runtime itself loses lines that are written while its log is changed for a new one; what must not be is that nobody knows.
-	if missing := size - len(got); missing != 0 && o.Note != fmt.Sprintf("%d bytes of the log are missing: node test-node threw them away before they were read", missing) ||
+	if missing := size - len(got); missing != 0 && !slices.Equal(o.Notes, []string{fmt.Sprintf("%d bytes of the log are missing: node test-node threw them away before they were read", missing)}) ||
 		missing > size/100 || !strings.HasSuffix(got, "end\n") {
-		t.Errorf("the log has %d bytes, want %d (%s)", len(got), size, o.Note)
+		t.Errorf("the log has %d bytes, want %d (%s)", len(got), size, o.Notes)
 	}
 }
 

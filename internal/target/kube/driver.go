@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -31,6 +32,7 @@ type Driver struct {
 	members sync.WaitGroup
 	changed chan struct{}
 
+	spare    time.Duration // as the constant, except in tests
 	guessing chan struct{} // room for those who try whether a pod runs
 	kept     keep          // the program in the cluster
 	keys     keys          // of the cluster's tokens
@@ -72,6 +74,7 @@ type task struct {
 	tender   context.CancelFunc // not nil: somebody looks after it
 	done     chan struct{}      // closed when the tender has returned
 	sending  context.CancelFunc // not nil: the program is on its way
+	stopping int                // calls of Stop that are about it
 	removing bool
 	measured time.Time // when its use was last asked for
 	silent   gpuSilent // its GPUs do not tell how busy they are
@@ -101,7 +104,7 @@ func open(c *Config, env target.Env, api *client) (*Driver, error) {
 	}
 	d := &Driver{
 		cfg: c, env: env, api: api, group: labelValue(cmp.Or(env.Group, "trainyard")), program: p,
-		changed: make(chan struct{}, 1), guessing: make(chan struct{}, 8), tasks: map[string]*task{}, strays: map[string]map[string]*pod{}, removed: map[string]bool{},
+		changed: make(chan struct{}, 1), spare: cmp.Or(c.spare, spare), guessing: make(chan struct{}, 8), tasks: map[string]*task{}, strays: map[string]map[string]*pod{}, removed: map[string]bool{},
 	}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	log := env.Log.With("cluster", api.base.Host, "namespace", api.namespace)
@@ -208,16 +211,13 @@ func (d *Driver) Observe(ctx context.Context) ([]trainyard.Observation, error) {
 
 // observe is how a task looks. The caller holds d.mu.
 func (d *Driver) observe(t *task, now time.Time) trainyard.Observation {
-	o := trainyard.Observation{ID: t.id}
-	if len(t.notes) > 0 {
-		o.Note = t.notes[0]
-	}
+	o := trainyard.Observation{ID: t.id, Notes: slices.Clone(t.notes)}
 	if t.end != nil {
 		result := t.end.Result
 		o.State, o.Started, o.Ended, o.Result = trainyard.TaskEnded, t.end.Started, t.end.Ended, &result
-		o.PeakMB, o.Spans = result.PeakMB, t.end.Spans
-		if len(t.end.Warnings) > 0 {
-			o.Note = t.end.Warnings[0]
+		o.PeakMB, o.Spans, o.Killed = result.PeakMB, t.end.Spans, t.end.Killed
+		for _, w := range t.end.Warnings {
+			o.Notes = trainyard.Warn(o.Notes, w)
 		}
 		return o
 	}
@@ -240,9 +240,10 @@ func (d *Driver) observe(t *task, now time.Time) trainyard.Observation {
 // sight is what judge looks at. The caller holds d.mu.
 func (d *Driver) sight(t *task) *sight {
 	s := &sight{main: t.rec.Main, answered: t.rec.Answered, name: t.name, ranks: t.rec.Ranks, queue: d.cfg.Queue, asked: t.rec.Stop != nil, grace: d.cfg.pullGrace(),
+		stop: t.rec.Stop, allowed: t.rec.Grace, scaled: t.rec.Scaled,
 		job: t.job, jobGone: t.jobGone, suspended: t.taken, retreat: t.retreat, vanished: t.vanished(), settled: time.Since(t.news) > settling && d.watched.fresh(0) == nil}
 	for _, p := range t.pods {
-		s.pods = append(s.pods, podSight{pod: p.pod, gone: p.gone, lost: p.lost, begun: t.rec.Begun[p.pod.Meta.UID], serves: t.rec.Main != "",
+		s.pods = append(s.pods, podSight{pod: p.pod, gone: p.gone, lost: p.lost, begun: t.rec.Begun[p.pod.Meta.UID], told: t.rec.Told[p.pod.Meta.UID], serves: t.rec.Main != "",
 			asks: t.job != nil && t.job.asks() && (p.ran.IsZero() || time.Since(p.ran) < sendAfter)})
 	}
 	return s

@@ -35,7 +35,19 @@ type gate struct {
 	mu    sync.Mutex
 	how   map[string]string // by what Upgrade begins with: "refused", "dropped", "unanswered", "cut", "cut at its end"; "" is let through
 	asked []string
+	shut  bool           // to everything
 	reads map[string]int // requests by what their path ends with
+	cut   func()         // all connections that are open
+}
+
+// away has the gate let nothing through, or all as before.
+func (g *gate) away(yes bool) {
+	g.mu.Lock()
+	g.shut = yes
+	g.mu.Unlock()
+	if yes {
+		g.cut()
+	}
 }
 
 // is sets how protocols are treated, and forgets what was asked for.
@@ -63,6 +75,9 @@ func (g *gate) treat(w http.ResponseWriter, r *http.Request, onward http.Handler
 	protocol, _, _ := strings.Cut(r.Header.Get("Upgrade"), "/")
 	g.mu.Lock()
 	how := g.how[protocol]
+	if g.shut {
+		how = "dropped"
+	}
 	g.reads[path.Base(r.URL.Path)]++
 	g.mu.Unlock()
 	switch how {
@@ -146,6 +161,7 @@ func newGate(t *testing.T, behind *client) *gate {
 	}}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { g.treat(w, r, proxy) }))
 	t.Cleanup(server.Close)
+	g.cut = server.CloseClientConnections
 	base, err := url.Parse(server.URL)
 	if err != nil {
 		t.Fatal(err)

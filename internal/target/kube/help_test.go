@@ -149,6 +149,14 @@ func (b *bench) reopen() {
 	b.Driver = openDriver(b.T, b.cfg, b.dir)
 }
 
+// openUnheard opens a driver without waiting until the cluster is heard.
+func (b *bench) openUnheard() *Driver {
+	b.Helper()
+	d, err := b.cfg.Open(b.Context(), environment(b.T, b.dir))
+	b.must(err)
+	return d.(*Driver)
+}
+
 // keepsFor has every task that begins now find the program in the cluster, or be sent it.
 func (b *bench) keepsFor(s *stock) {
 	b.api.far.Store(s != nil)

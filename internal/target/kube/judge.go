@@ -28,6 +28,10 @@ type sight struct {
 
 	suspended bool    // the Job was suspended after the task had begun, though it may not be any more
 	retreat   retreat // what Kueue says of that
+
+	stop    *time.Time     // as in record, and so are the next two
+	allowed *time.Duration // Grace
+	scaled  bool
 }
 
 // podSight is one pod of it.
@@ -36,6 +40,7 @@ type podSight struct {
 	gone  bool // the last that was seen of it
 	begun bool // the program was sent
 	lost  bool // it was to be gone, and its node is not there to say so
+	told  told // of its end; zero: nothing
 
 	asks   bool // it may be asking what it is to run
 	serves bool // it is a replica's: its container is started again when it ends
@@ -58,6 +63,7 @@ type ending struct {
 	Ended    time.Time        `json:"ended,omitzero"`
 	Spans    []trainyard.Span `json:"spans,omitempty"`
 	Warnings []string         `json:"warnings,omitempty"`
+	Killed   time.Duration    `json:"killed,omitempty"` // as in trainyard.Observation, of pods whose program left no word of it
 	written  int64            // bytes of its log; kept nowhere
 }
 
@@ -213,6 +219,7 @@ func (s *sight) join(all []ended) *ending {
 			out.Ended = e.Ended
 		}
 		out.Result.PeakMB = max(out.Result.PeakMB, e.Result.PeakMB)
+		out.Killed = max(out.Killed, e.Killed)
 		if out.Spans == nil {
 			out.Spans = e.Spans
 		}
@@ -246,6 +253,9 @@ func (s *sight) endOf(p *podSight) ended {
 		}
 	} else {
 		e.Result = s.unsaid(p, t)
+		if t.ExitCode == 137 && e.Result.Class == trainyard.ClassCanceled {
+			e.Killed = p.told.Killed
+		}
 	}
 	r := &e.Result
 	if t.Reason == "OOMKilled" && (r.Class == trainyard.ClassUser && r.ExitCode == 137 || r.Class == trainyard.ClassOutOfMemory) {

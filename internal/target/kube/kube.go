@@ -64,7 +64,9 @@ type Config struct {
 	WorkSize  string `json:"workSize,omitempty"`  // most that a pod may write to its own disk: "20Gi"; default what the node has
 	Tasks     int    `json:"tasks,omitempty"`     // most tasks at once, default 1000: the cluster has a queue of its own
 
-	shared string // a folder of the node that tasks see under the same path; for tests
+	// For tests.
+	shared string        // a folder of the node that tasks see under the same path
+	spare  time.Duration // instead of the constant
 }
 
 // InstanceType is a shape of pod, as Azure Machine Learning's InstanceType resource has it.

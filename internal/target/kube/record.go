@@ -32,7 +32,12 @@ type record struct {
 	Begun    map[string]bool  `json:"begun,omitempty"`    // UIDs of pods that have the program
 	Main     string           `json:"main,omitempty"`     // of a replica: the container that serves
 	Answered bool             `json:"answered,omitempty"` // it was ready once
-	Stop     *time.Time       `json:"stop,omitempty"`     // it was told to end, and until when its process may take
+
+	// Stop is set once it was told to end: until when its process might take if its pods knew at once.
+	Stop   *time.Time      `json:"stop,omitempty"`
+	Grace  *time.Duration  `json:"grace,omitempty"`  // how long it may take once its pod knows; nil: an earlier version was told, which kept no more
+	Told   map[string]told `json:"told,omitempty"`   // by UIDs of pods that know
+	Scaled bool            `json:"scaled,omitempty"` // of a replica: its Deployment knows
 }
 
 // kinds are the kinds of objects that a task has, or may have.

@@ -259,13 +259,3 @@ func (d *Driver) scale(ctx context.Context, name string, pods int) error {
 	}
 	return nil
 }
-
-// stopReplica takes the pod away, which has until the end of grace for the requests that are under way.
-func (d *Driver) stopReplica(ctx context.Context, t *task, s *sight, grace time.Duration) error {
-	if err := d.scale(ctx, t.name, 0); err != nil {
-		return err
-	}
-	d.deletePods(ctx, s, max(1, int(math.Ceil(grace.Seconds()))))
-	t.look()
-	return nil
-}

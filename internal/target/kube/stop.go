@@ -2,24 +2,16 @@ package kube
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"math"
 	"net/url"
 	"os"
-	"strconv"
-	"sync"
 	"time"
 
 	"github.com/trainyard/trainyard"
 )
 
-// haltPatience bounds how long Stop tries to tell a pod, before it has the pod deleted.
-const haltPatience = 5 * time.Second
-
 // Stop tells the program in every pod to end the user's process, which leaves the program time to store results. A pod that cannot be
-// told is deleted, with that time as its grace.
+// told is deleted, with that time as its grace. Who could not be reached is told later: the time of each begins when it is told.
 func (d *Driver) Stop(ctx context.Context, id trainyard.TaskID, grace time.Duration) error {
 	d.mu.Lock()
 	t := d.tasks[d.nameOf(id)]
@@ -31,10 +23,19 @@ func (d *Driver) Stop(ctx context.Context, id trainyard.TaskID, grace time.Durat
 	if t.rec.Stop == nil || until.Before(*t.rec.Stop) {
 		t.rec.Stop = &until
 	}
+	if t.rec.Grace == nil || grace < *t.rec.Grace {
+		t.rec.Grace = &grace
+	}
 	if t.sending != nil {
 		t.sending()
 	}
+	t.stopping++
 	d.mu.Unlock()
+	defer func() {
+		d.mu.Lock()
+		t.stopping--
+		d.mu.Unlock()
+	}()
 	t.op.Lock()
 	defer t.op.Unlock()
 	if err := d.save(t, nil); err != nil {
@@ -44,24 +45,18 @@ func (d *Driver) Stop(ctx context.Context, id trainyard.TaskID, grace time.Durat
 	s := d.sight(t)
 	d.mu.Unlock()
 	if t.rec.Main != "" {
-		return d.stopReplica(ctx, t, s, grace)
+		return d.haltReplica(ctx, t, s)
 	}
 	var running []podSight
 	for _, p := range s.pods {
-		if c := p.container(); !p.ended() && (p.begun || c != nil && c.State.Running != nil) {
+		if p.runs() {
 			running = append(running, p)
 		}
 	}
 	if len(running) == 0 {
 		return d.stopEarly(ctx, t, s)
 	}
-	var wg sync.WaitGroup
-	errs := make([]error, len(running))
-	for i, p := range running {
-		wg.Go(func() { errs[i] = d.halt(ctx, p.Meta.Name, grace) })
-	}
-	wg.Wait()
-	return errors.Join(errs...)
+	return d.halt(ctx, t, running)
 }
 
 // stopEarly ends a task of which nothing runs: from here on nothing will, since nobody sends the program.
@@ -75,22 +70,6 @@ func (d *Driver) stopEarly(ctx context.Context, t *task, s *sight) error {
 		r = s.replacedResult()
 	}
 	return d.finish(t, &ending{Ended: time.Now(), Result: r})
-}
-
-// halt tells one pod.
-func (d *Driver) halt(ctx context.Context, pod string, grace time.Duration) error {
-	bounded, cancel := context.WithTimeout(ctx, haltPatience)
-	defer cancel()
-	err := d.api.exec(bounded, pod, false, nil, io.Discard, haltScript, strconv.FormatInt(grace.Milliseconds(), 10))
-	if err == nil || ctx.Err() != nil || cameThrough(err) {
-		return ctx.Err()
-	}
-	d.env.Log.Info("the pod cannot be told to end, and is deleted", "pod", pod, "err", err)
-	seconds := int(math.Ceil(grace.Seconds())) + finishing
-	if err := d.api.remove(ctx, d.api.path(pods, pod), object{"gracePeriodSeconds": seconds}); err != nil {
-		return fmt.Errorf("end pod %s: %w", pod, err)
-	}
-	return nil
 }
 
 // Remove deletes the task's objects and waits until its pods are gone, so that it may be started anew.

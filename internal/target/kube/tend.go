@@ -30,12 +30,15 @@ func (d *Driver) tend(t *task) {
 // tender looks after one task: it sends the program, copies the log, notes the end.
 type tender struct {
 	*Driver
-	task   *task
-	log    *follower
-	asked  time.Time // when it was last asked for words of why the task waits
-	tries  int       // to send, in a row
-	wait   time.Time // until which not to send again
-	killed time.Time // when the pods were last deleted since the task outlived its grace
+	task  *task
+	log   *follower
+	asked time.Time // when it was last asked for words of why the task waits
+	tries int       // to send, in a row
+	wait  time.Time // until which not to send again
+
+	killed   time.Time // when pods were last deleted whose time to end was over
+	halts    int       // to tell it to end, in a row and in vain
+	nextHalt time.Time // until which not to try again
 
 	explained bool      // Kueue has said why it took the Job back, or will not
 	looks     int       // how often it was asked for that in vain
@@ -120,10 +123,7 @@ func (d *tender) step(ctx context.Context) (over bool) {
 	}
 	d.listen(ctx, s, v, now)
 	d.lookForLost(ctx, s, now)
-	if stop != nil && now.After(stop.Add((finishing+10)*time.Second)) && now.Sub(d.killed) > 30*time.Second {
-		d.killed = now
-		d.deletePods(ctx, s, 1)
-	}
+	d.press(ctx, s, now)
 	return false
 }
 

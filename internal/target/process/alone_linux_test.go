@@ -61,8 +61,8 @@ func TestLimitsOfATaskAloneHold(t *testing.T) {
 	task.Resources = trainyard.Resources{MemoryMB: 100, CPUs: 0.5}
 	o, _ := run(t, d, task)
 	held := o.Result.Class == trainyard.ClassOutOfMemory && o.Result.LimitMB == 100
-	if named := strings.Contains(o.Note, "memory limit of 100 MB is not held"); held == named {
-		t.Errorf("note is %q, and a task that takes more memory than it may ends as %+v", o.Note, *o.Result)
+	if named := strings.Contains(strings.Join(o.Notes, "; "), "memory limit of 100 MB is not held"); held == named {
+		t.Errorf("notes are %q, and a task that takes more memory than it may ends as %+v", o.Notes, *o.Result)
 	}
 	if err := d.Remove(t.Context(), task.ID); err != nil {
 		t.Fatal(err)

@@ -46,21 +46,23 @@ type task struct {
 	gone bool
 
 	// The rest is guarded by Driver.mu.
-	id    trainyard.TaskID
-	began bool // the gate was opened: it is shown, and never started again
-	rec   record
-	proc  *process
-	lost  bool // it was begun in another place: nothing of it is left, or may be
-	stop  *stopRecord
-	end   *ending       // not nil: it has ended
-	nudge chan struct{} // cap 1: stop has changed
-	done  chan struct{} // closed when end is set
+	id     trainyard.TaskID
+	began  bool // the gate was opened: it is shown, and never started again
+	rec    record
+	proc   *process
+	lost   bool // it was begun in another place: nothing of it is left, or may be
+	stop   *stopRecord
+	killed time.Duration // as in trainyard.Observation
+	end    *ending       // not nil: it has ended
+	nudge  chan struct{} // cap 1: stop has changed
+	done   chan struct{} // closed when end is set
 }
 
 // ending is how and when a task ended.
 type ending struct {
 	At     time.Time        `json:"at"`
 	Result trainyard.Result `json:"result"`
+	Killed time.Duration    `json:"killed,omitempty"` // as in trainyard.Observation
 }
 
 // Observe lists all tasks from memory, which the files were read into when the driver was opened.
@@ -83,10 +85,13 @@ func (d *Driver) Observe(ctx context.Context) ([]trainyard.Observation, error) {
 }
 
 func (t *task) observe() trainyard.Observation {
-	o := trainyard.Observation{ID: t.id, State: trainyard.TaskRunning, Started: t.rec.Started, Note: t.rec.Note}
+	o := trainyard.Observation{ID: t.id, State: trainyard.TaskRunning, Started: t.rec.Started}
+	if t.rec.Note != "" {
+		o.Notes = []string{t.rec.Note}
+	}
 	if t.end != nil {
 		result := t.end.Result
-		o.State, o.Ended, o.Result, o.PeakMB = trainyard.TaskEnded, t.end.At, &result, result.PeakMB
+		o.State, o.Ended, o.Result, o.PeakMB, o.Killed = trainyard.TaskEnded, t.end.At, &result, result.PeakMB, t.end.Killed
 	}
 	return o
 }

@@ -139,6 +139,7 @@ func (d *Driver) follow(t *task) {
 			return
 		case <-t.nudge:
 		case <-grace:
+			d.late(t, t.proc.alive())
 			if err := t.proc.kill(); err != nil {
 				d.env.Log.Warn("task does not die", "task", t.id, "err", err)
 			}
@@ -166,7 +167,9 @@ func (d *Driver) deadline(t *task) (time.Time, bool) {
 func (d *Driver) settle(t *task, x exit) {
 	for {
 		deadline, stopping := d.deadline(t)
-		if !stopping || time.Now().After(deadline) || t.proc.empty() {
+		empty := t.proc.empty()
+		if !stopping || time.Now().After(deadline) || empty {
+			d.late(t, stopping && !empty)
 			break
 		}
 		select {
@@ -192,6 +195,15 @@ func (d *Driver) settle(t *task, x exit) {
 	close(t.done)
 	d.mu.Unlock()
 	d.signal()
+}
+
+// late notes that a stopped task's grace is over, and something of it still runs.
+func (d *Driver) late(t *task, runs bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if runs && t.stop != nil {
+		t.killed = t.stop.Deadline.Sub(t.stop.At)
+	}
 }
 
 // judge says how a task ended; lost is for one whose place is gone. plain: the exit file alone will say the same again.
@@ -236,7 +248,7 @@ func judge(t *task, folder string, x exit, lost trainyard.Result) (end ending, p
 	default:
 		r.Class, r.Message = lostClass, lostMessage(r.ExitCode, x.known)
 	}
-	return ending{At: at, Result: r}, s.ended && (r.Class == trainyard.ClassOK || r.Class == trainyard.ClassUser)
+	return ending{At: at, Result: r, Killed: t.killed}, s.ended && (r.Class == trainyard.ClassOK || r.Class == trainyard.ClassUser)
 }
 
 // exitMessage puts an exit code into words; codes above 128 are how shells tell of signals.

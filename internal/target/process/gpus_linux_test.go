@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -117,8 +118,8 @@ func TestATaskUsesTheGPUsThatItWasGiven(t *testing.T) {
 	third, fourth := start(gpuTask(t, "third", 1, nil)), start(gpuTask(t, "fourth", 1, nil))
 	sees(t, d, third, "1")
 	sees(t, d, fourth, "0")
-	if a, b := d.observe1(third), d.observe1(fourth); a.Note != "" || b.Note != "other tasks have its GPUs (0) too: this node has no more" {
-		t.Errorf("the notes are %q and %q", a.Note, b.Note)
+	if a, b := d.observe1(third), d.observe1(fourth); len(a.Notes) > 0 || !slices.Equal(b.Notes, []string{"other tasks have its GPUs (0) too: this node has no more"}) {
+		t.Errorf("the notes are %q and %q", a.Notes, b.Notes)
 	}
 	before := len(smi.Asked())
 	smi.Hang()
@@ -169,8 +170,8 @@ func TestANodesSizeMayHaveMoreGPUsThanThereAre(t *testing.T) {
 	}
 	t.Cleanup(func() { d.Remove(context.Background(), task.ID) })
 	sees(t, d, task.ID, "0")
-	if o := d.observe1(task.ID); o.Note != "it needs 4 GPUs and has 1: its node's size has more than this computer" {
-		t.Errorf("its note is %q", o.Note)
+	if o := d.observe1(task.ID); !slices.Equal(o.Notes, []string{"it needs 4 GPUs and has 1: its node's size has more than this computer"}) {
+		t.Errorf("its notes are %q", o.Notes)
 	}
 	if err := d.Start(t.Context(), gpuTask(t, "larger", 5, nil)); !trainyard.IsConflict(err) {
 		t.Errorf("more than the size has: %v", err)

@@ -132,9 +132,9 @@ func newFilesBeside(t *testing.T, d *Driver, dir string, held bool) {
 	task.Run.Env = map[string]string{"SERVER": filepath.Join(dir, "server")}
 	task.Run.Hide = []string{filepath.Join(dir, "server/secret")}
 	o, log := run(t, d, task)
-	works, named := o.Result.ExitCode == 0, strings.Contains(o.Note, filepath.Join(dir, "server")+",")
+	works, named := o.Result.ExitCode == 0, strings.Contains(strings.Join(o.Notes, "; "), filepath.Join(dir, "server")+",")
 	if works == named || works != (d.host.fence.mounts || !held) {
-		t.Errorf("exit code %d, wrote %q; the note is %q", o.Result.ExitCode, log, o.Note)
+		t.Errorf("exit code %d, wrote %q; the notes are %q", o.Result.ExitCode, log, o.Notes)
 	}
 }
 

@@ -106,13 +106,16 @@ func (d *Driver) Observe(ctx context.Context) ([]trainyard.Observation, error) {
 }
 
 func (t *task) observe() trainyard.Observation {
-	o := trainyard.Observation{ID: t.id, State: trainyard.TaskStaging, Note: t.rec.Note}
+	o := trainyard.Observation{ID: t.id, State: trainyard.TaskStaging}
+	if t.rec.Note != "" {
+		o.Notes = []string{t.rec.Note}
+	}
 	switch {
 	case t.ending != nil:
 		e := t.ending
 		result := e.Result
 		o.State, o.Started, o.Ended, o.Result, o.PeakMB, o.Spans = trainyard.TaskEnded, e.Started, e.Ended, &result, result.PeakMB, e.Spans
-		o.Note = join(o.Note, e.Note)
+		o.Notes, o.Killed = append(o.Notes, e.Notes...), e.Killed
 	case !t.running.IsZero():
 		o.State, o.Started = trainyard.TaskRunning, t.running
 	default:

@@ -165,7 +165,7 @@ func (h *hiding) reaches(name string, ranks int) {
 			h.Errorf("%s found %q", name, text)
 		}
 	}
-	if said := strings.Contains(o.Note, "not hidden"); said == h.held || strings.Count(o.Note, "not hidden") > 1 {
-		h.Errorf("%s: its warning is %q", name, o.Note)
+	if said := strings.Contains(strings.Join(o.Notes, "; "), "not hidden"); said == h.held || strings.Count(strings.Join(o.Notes, "; "), "not hidden") > 1 {
+		h.Errorf("%s: its warnings are %q", name, o.Notes)
 	}
 }

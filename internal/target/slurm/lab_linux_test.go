@@ -113,6 +113,10 @@ func runCommand(t *trainyard.Task, rank int, hosts string) (code int, stopped bo
 				_ = unix.Kill(pid, unix.SIGTERM)
 			}
 		case status := <-done:
+			for stopped && len(descendants(os.Getpid())) > 0 { // they have the rest of the grace, which the real program ends and here Slurm
+				_, _ = unix.Wait4(-1, nil, unix.WNOHANG, nil)
+				time.Sleep(10 * time.Millisecond)
+			}
 			for left := descendants(os.Getpid()); len(left) > 0; left = descendants(os.Getpid()) {
 				for _, pid := range left {
 					_ = unix.Kill(pid, unix.SIGKILL)

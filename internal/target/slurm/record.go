@@ -45,9 +45,12 @@ func (r *record) ranks() int { return r.Hi - r.Lo }
 // stopRecord is stop.json.
 type stopRecord struct {
 	At       time.Time `json:"at"`
-	Deadline time.Time `json:"deadline"`
+	Deadline time.Time `json:"deadline"`          // the end of the grace; until SIGTERM got through, that as if it had At
 	Sibling  bool      `json:"sibling,omitempty"` // nobody asked: another rank failed
-	Told     bool      `json:"told,omitempty"`    // SIGTERM was sent
+	Told     bool      `json:"told,omitempty"`    // SIGTERM got through
+	Since    time.Time `json:"since,omitzero"`    // then
+
+	Killed time.Duration `json:"killed,omitempty"` // how long after that SIGKILL was due; 0: it was not
 }
 
 // ending is end.json.
@@ -56,7 +59,8 @@ type ending struct {
 	Ended   time.Time        `json:"ended"`
 	Result  trainyard.Result `json:"result"`
 	Spans   []trainyard.Span `json:"spans,omitempty"`
-	Note    string           `json:"note,omitempty"`
+	Notes   []string         `json:"notes,omitempty"`
+	Killed  time.Duration    `json:"killed,omitempty"` // as in trainyard.Observation
 }
 
 // create makes a task's folder, whole or not at all, unless it is there. A task that is to stop gets none any more.

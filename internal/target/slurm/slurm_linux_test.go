@@ -227,7 +227,7 @@ func TestMemoryOfAGang(t *testing.T) {
 	task.Resources.MemoryMB = 150
 	start(t, d, task)
 	o := ended(t, d, task.ID)
-	if strings.Contains(o.Note, "is not held") {
+	if strings.Contains(strings.Join(o.Notes, "; "), "is not held") {
 		return
 	}
 	if o.Result.Class != trainyard.ClassOutOfMemory || o.Result.LimitMB != 150 || o.Result.ExitCode != 137 {

@@ -9,8 +9,8 @@ import (
 	"github.com/trainyard/trainyard/internal/slurm"
 )
 
-// Stop writes down that the task is to end. What waits is taken out of the queue; what runs gets SIGTERM, and SIGKILL when grace is over. A
-// second Stop may shorten the grace, never lengthen it.
+// Stop writes down that the task is to end. What waits is taken out of the queue; what runs gets SIGTERM, and SIGKILL when grace is over. While
+// Slurm is away no grace passes: it counts from when SIGTERM got through. A second Stop may shorten it, never lengthen it.
 func (d *Driver) Stop(_ context.Context, id trainyard.TaskID, grace time.Duration) error {
 	if _, err := d.signs(); err != nil && !slurm.Away(err) { // it may have ended
 		return err
@@ -40,11 +40,17 @@ func (d *Driver) stop(t *task, grace time.Duration, sibling bool) {
 		return
 	case t.stop == nil:
 		t.stop = &stopRecord{At: now, Deadline: deadline, Sibling: sibling}
-	case t.stop.Deadline.After(deadline) || t.stop.Sibling && !sibling:
-		t.stop = &stopRecord{At: t.stop.At, Deadline: earlier(t.stop.Deadline, deadline), Sibling: t.stop.Sibling && sibling, Told: t.stop.Told}
 	default:
-		d.mu.Unlock()
-		return
+		s := *t.stop
+		if !s.Told {
+			deadline = s.At.Add(max(grace, 0))
+		}
+		s.Deadline, s.Sibling = earlier(s.Deadline, deadline), s.Sibling && sibling
+		if s == *t.stop {
+			d.mu.Unlock()
+			return
+		}
+		t.stop = &s
 	}
 	rec, placed := *t.stop, t.job != ""
 	d.mu.Unlock()
@@ -77,29 +83,31 @@ func (d *Driver) tend(t *task) {
 func (d *Driver) end1(t *task) {
 	for pause := time.Second; ; pause = min(2*pause, 15*time.Second) {
 		d.mu.Lock()
-		told, job, left := t.stop.Told, slurm.Ref{ID: t.job, Name: t.rec.Mark}, time.Until(t.stop.Deadline)
+		s, job := *t.stop, slurm.Ref{ID: t.job, Name: t.rec.Mark}
 		d.mu.Unlock()
 		var err error
 		switch {
-		case left <= 0:
-			err = d.kill(d.life, t, job, pause > 2*time.Second)
-		case !told:
+		case !s.Told && s.Deadline.After(s.At):
 			if err = d.terminate(d.life, t, job); err == nil {
-				d.mu.Lock()
-				t.stop.Told = true
-				rec := *t.stop
-				d.mu.Unlock()
-				d.saveStop(t, rec)
+				d.changeStop(t, func(s *stopRecord) {
+					s.Told, s.Since = true, time.Now()
+					s.Deadline = s.Since.Add(s.Deadline.Sub(s.At))
+				})
 				pause = time.Second
 			}
+		case time.Until(s.Deadline) <= 0:
+			if s.Killed == 0 && !s.Since.IsZero() {
+				d.changeStop(t, func(s *stopRecord) { s.Killed = s.Deadline.Sub(s.Since) })
+			}
+			err = d.kill(d.life, t, job, pause > 2*time.Second)
 		}
 		if err != nil && d.life.Err() == nil {
 			d.env.Log.Warn("end a job", "task", t.id, "job", job.ID, "err", err)
 		}
 		d.signal()
 		wait := pause
-		if err == nil && left > 0 {
-			wait = time.Until(t.deadline(d))
+		if left := time.Until(t.deadline(d)); err == nil && left > 0 {
+			wait = left
 		}
 		select {
 		case <-d.life.Done():
@@ -110,6 +118,16 @@ func (d *Driver) end1(t *task) {
 		case <-time.After(wait):
 		}
 	}
+}
+
+// changeStop changes the task's stop and writes it down.
+func (d *Driver) changeStop(t *task, change func(s *stopRecord)) {
+	d.mu.Lock()
+	s := *t.stop
+	change(&s)
+	t.stop = &s
+	d.mu.Unlock()
+	d.saveStop(t, s)
 }
 
 func (t *task) deadline(d *Driver) time.Time {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/trainyard/trainyard"
@@ -176,7 +175,6 @@ func (f *facts) asked() bool { return f.stop != nil && !f.stop.Sibling }
 func (f *facts) told() *ending {
 	e := &ending{Started: f.running, Result: trainyard.Result{Class: trainyard.ClassOK}}
 	var bad *trainyard.TaskEnd
-	var warnings []string
 	for rank := range f.ranks() {
 		end, ok := f.ends[rank]
 		if !ok {
@@ -194,7 +192,7 @@ func (f *facts) told() *ending {
 			e.Ended = end.Ended
 		}
 		for _, w := range end.Warnings {
-			warnings = trainyard.Warn(warnings, w)
+			e.Notes = trainyard.Warn(e.Notes, w)
 		}
 		if r.Class != trainyard.ClassOK {
 			if f.ranks() > 1 && r.Message != "" {
@@ -205,7 +203,6 @@ func (f *facts) told() *ending {
 			}
 		}
 	}
-	e.Note = strings.Join(warnings, "; ")
 	if e.Ended.IsZero() {
 		e.Ended = time.Now()
 	}
@@ -287,6 +284,9 @@ func (f *facts) verdict(j slurm.Job) *ending {
 	}
 	switch {
 	case f.asked():
+		if !f.all() { // else its programs have said how it ended
+			e.Killed = f.stop.Killed
+		}
 		set(trainyard.ClassCanceled, code, "stopped")
 		if code < 0 {
 			r.Message = "stopped before Slurm began it"

@@ -84,7 +84,7 @@ var limits = []check{
 		t.Resources.MemoryMB = 100
 		h.start(t)
 		o := h.ended(t.ID)
-		if strings.Contains(o.Note, "memory limit of 100 MB is not held") {
+		if strings.Contains(strings.Join(o.Notes, "; "), "memory limit of 100 MB is not held") {
 			return
 		}
 		h.wantExit(o, trainyard.ClassOutOfMemory, 137)

@@ -25,7 +25,11 @@ var stops = []check{
 		h.start(t)
 		p.up(1)
 		h.stop(t, long)
-		h.wantExit(h.ended(t.ID), trainyard.ClassCanceled, 7)
+		o := h.ended(t.ID)
+		h.wantExit(o, trainyard.ClassCanceled, 7)
+		if saysKilled(o, 0) {
+			h.Errorf("it says that it was killed: %+v", o)
+		}
 		if got := h.log(t.ID, 0); !strings.HasSuffix(got, "saved\n") { // before it the shell may say what became of its children
 			h.Errorf("it wrote %q", got)
 		}
@@ -38,6 +42,20 @@ var stops = []check{
 		h.stop(t, 200*time.Millisecond)
 		o := h.ended(t.ID)
 		h.wantExit(o, trainyard.ClassCanceled, 137)
+		if !saysKilled(o, 200*time.Millisecond) {
+			h.Errorf("that it was killed is not said, or not once: %+v", o)
+		}
+		p.down()
+	}},
+	{"kills what does not care about SIGTERM when the shell that began it is gone, and says so", func(h *harness) {
+		p := h.pulse()
+		t := h.task("exec 8>" + p.path + "; bash -c \"trap '' TERM; printf x >&8; while :; do sleep 0.02; done\" | cat")
+		h.start(t)
+		p.up(1)
+		h.stop(t, 300*time.Millisecond)
+		if o := h.ended(t.ID); !saysKilled(o, 300*time.Millisecond) {
+			h.Errorf("that it was killed is not said, or not once: %+v", o)
+		}
 		p.down()
 	}},
 	{"shortens the grace when it is told to stop again", func(h *harness) {
@@ -143,6 +161,13 @@ var stops = []check{
 			}
 		}
 	}},
+}
+
+// saysKilled says whether it is told once that a task was killed since it had not ended so long after SIGTERM: by the driver, or by the agent in what
+// the driver started, in words.
+func saysKilled(o trainyard.Observation, grace time.Duration) bool {
+	words := strings.Count(strings.Join(o.Notes, "; "), "was killed: it had not ended")
+	return o.Killed > 0 && o.Killed >= grace && words == 0 || o.Killed == 0 && words == 1
 }
 
 func (h *harness) stop(t trainyard.Task, grace time.Duration) {

@@ -6,6 +6,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -87,6 +88,9 @@ func bring(t trainyard.Task, to string) trainyard.TaskEnd {
 func run(t trainyard.Task, rank int, hosts string) trainyard.TaskEnd {
 	stops := make(chan os.Signal, 10)
 	signal.Notify(stops, syscall.SIGTERM)
+	if t.Run.Env["DEAF"] != "" {
+		signal.Ignore(syscall.SIGTERM)
+	}
 	script, err := os.CreateTemp(os.Getenv("TRAINYARD_WORK_DIR"), "command")
 	if err != nil {
 		fail(err)
@@ -127,22 +131,35 @@ func run(t trainyard.Task, rank int, hosts string) trainyard.TaskEnd {
 	}() // a broken log is no reason to stop
 	over := make(chan struct{})
 	go func() { defer close(over); _ = cmd.Wait() }() // the state says how it ended
-	stopped := wait(cmd.Process.Pid, t.Grace, stops, over)
+	stopped, killed := wait(cmd.Process.Pid, t.Grace, stops, over)
 	_ = syscall.Kill(-1, syscall.SIGKILL) // everything in the pod but this
 	<-copied
-	return trainyard.TaskEnd{Started: started, Ended: time.Now(), LogBytes: written, Result: resultOf(cmd.ProcessState, stopped)}
+	end := trainyard.TaskEnd{Started: started, Ended: time.Now(), LogBytes: written, Result: resultOf(cmd.ProcessState, stopped)}
+	if killed > 0 { // in the words of the agent in the real one
+		end.Warnings = []string{fmt.Sprintf("the process was killed: it had not ended %s after it was asked to (SIGTERM)", killed.Round(time.Millisecond))}
+	}
+	return end
 }
 
-// wait returns when the command is over, and says whether it was told to stop.
-func wait(pid int, grace time.Duration, stops chan os.Signal, over chan struct{}) (stopped bool) {
-	var deadline time.Time
+// wait returns when the command is over, and says whether it was told to stop. What else runs then has the rest of its grace. killed is how long
+// after it was told something was killed, 0 if nothing was.
+func wait(pid int, grace time.Duration, stops chan os.Signal, over chan struct{}) (stopped bool, killed time.Duration) {
+	var asked, deadline time.Time
 	kill := time.NewTimer(time.Hour)
+	var look <-chan time.Time
 	for {
 		select {
 		case <-over:
-			return stopped
+			over, look = nil, time.After(0)
+		case <-look:
+			if !stopped || alone() {
+				return stopped, killed
+			}
+			look = time.After(10 * time.Millisecond)
 		case <-stops:
-			stopped = true
+			if !stopped {
+				stopped, asked = true, time.Now()
+			}
 			if data, err := os.ReadFile(os.Getenv("TRAINYARD_GRACE_FILE")); err == nil {
 				ms, _ := strconv.Atoi(strings.TrimSpace(string(data)))
 				grace = time.Duration(ms) * time.Millisecond
@@ -153,7 +170,17 @@ func wait(pid int, grace time.Duration, stops chan os.Signal, over chan struct{}
 			}
 			_ = syscall.Kill(-pid, syscall.SIGTERM) // it may be over
 		case <-kill.C:
+			killed = deadline.Sub(asked)
 			_ = syscall.Kill(-1, syscall.SIGKILL)
+		}
+	}
+}
+
+// alone says whether nothing else is left in the pod. The command was waited for.
+func alone() bool {
+	for {
+		if pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil); pid <= 0 || err != nil {
+			return errors.Is(syscall.Kill(-1, 0), syscall.ESRCH)
 		}
 	}
 }
