@@ -19,22 +19,26 @@ import (
 // attachFlags are the flags of "compute attach" besides those of every compute, with the fields they stand for.
 var attachFlags = map[string]struct{ field, help string }{
 	"resource-id":          {"resource_id", "ARM id that the machine or cluster has in Azure; kept"},
-	"address":              {"address", "virtualmachine: `HOST` or address of the machine"},
-	"admin-username":       {"ssh_settings.admin_username", "virtualmachine: user to log in as"},
-	"admin-password":       {"ssh_settings.admin_password", "virtualmachine: password of that user"},
-	"ssh-private-key-file": {"ssh_settings.ssh_private_key_file", "virtualmachine: `FILE` with that user's private key"},
-	"ssh-port":             {"ssh_settings.ssh_port", "virtualmachine: port of SSH (default 22)"},
-	"host-key":             {"ssh_settings.host_key", "virtualmachine: the one host key to believe from now on: its `FINGERPRINT` (SHA256:...) or its public half; also to pin a new one (default: the pinned one, or at first the one it shows)"},
+	"address":              {"address", "virtualmachine, or slurm's login node: `HOST` or address of it"},
+	"admin-username":       {"ssh_settings.admin_username", "virtualmachine, or slurm's login node: user to log in as"},
+	"admin-password":       {"ssh_settings.admin_password", "virtualmachine, or slurm's login node: password of that user"},
+	"ssh-private-key-file": {"ssh_settings.ssh_private_key_file", "virtualmachine, or slurm's login node: `FILE` with that user's private key"},
+	"ssh-port":             {"ssh_settings.ssh_port", "virtualmachine, or slurm's login node: port of SSH (default 22)"},
+	"host-key":             {"ssh_settings.host_key", "virtualmachine, or slurm's login node: the one host key to believe from now on: its `FINGERPRINT` (SHA256:...) or its public half; also to pin a new one (default: the pinned one, or at first the one it shows)"},
 	"namespace":            {"namespace", "kubernetes: namespace that jobs run in"},
 	"kubeconfig":           {"kubeconfig", "kubernetes: `FILE` by which kubectl reaches the cluster"},
-	"context":              {"context", "kubernetes: context of the kubeconfig"},
+	"context":              {"context", "kubernetes: context of the kubeconfig (default: its current one)"},
+	inClusterFlag:          {"in_cluster", "kubernetes: instead of --kubeconfig, the account of the pod that the server runs in"},
 	"partition":            {"partition", "slurm: partition that jobs are submitted to"},
 	"account":              {"account", "slurm: account that jobs are counted for"},
 	"qos":                  {"qos", "slurm: quality of service"},
-	"conf":                 {"conf", "slurm: path of slurm.conf on the server"},
-	"folder":               {"folder", "slurm: folder that the server and the nodes see under the same path"},
+	"conf":                 {"conf", "slurm: path of slurm.conf where Slurm's commands run: on the login node if there is one, else on the server"},
+	"folder":               {"folder", "slurm: folder that the nodes see under the same path as the computer where Slurm's commands run: the login node if there is one, else the server"},
 	"server-url":           {"server_url", "`URL` at which its nodes reach this server"},
 }
+
+// inClusterFlag is the one of attachFlags that takes no value.
+const inClusterFlag = "in-cluster"
 
 // attachTypes are the values of --type.
 func attachTypes() []string {
@@ -75,6 +79,10 @@ Kubernetes cluster (kubernetes), partitions of a Slurm cluster (slurm). It is lo
 	f.String("description", "", "what it is for")
 	f.StringArray("tags", nil, "`key=value` pairs")
 	for name, flag := range attachFlags {
+		if name == inClusterFlag {
+			f.Bool(name, false, flag.help)
+			continue
+		}
 		f.String(name, "", flag.help)
 	}
 	return addWaitFlags(addFileFlags(cmd, "compute"))

@@ -31,7 +31,9 @@ func (d *Document) attached(f *fields, c *Compute) {
 
 // machine is a machine that SSH reaches.
 func (f *fields) machine(p map[string]any) {
-	if f.has("resource_id") && !f.has("address") {
+	if f.has("resource_id") && !f.has("address") && f.told() {
+		f.p.at(f.n.place, "", "--address is missing: --resource-id names a machine of Azure's, and this server reaches a machine by its address")
+	} else if f.has("resource_id") && !f.has("address") {
 		f.p.at(f.place("resource_id"), "address", "it is missing: resource_id names a machine of Azure's, and this server reaches a machine by its address: add address: HOST")
 	}
 	switch {
@@ -103,7 +105,11 @@ func (f *fields) kubernetes(p map[string]any) {
 		p["inCluster"] = *in
 	}
 	p["kubeconfig"] = f.contents("kubeconfig")
-	if !f.has("kubeconfig") && !f.has("in_cluster") {
+	switch in, _ := p["inCluster"].(bool); {
+	case f.has("kubeconfig") || in || f.has("in_cluster") && p["inCluster"] == nil: // that is said already
+	case f.told():
+		f.p.at(f.n.place, "", "--kubeconfig or --in-cluster is missing: name the file by which kubectl reaches the cluster, or say that the server runs in it")
+	default:
 		f.p.at(f.n.place, "kubeconfig", "it is missing: name the file by which kubectl reaches the cluster, or set in_cluster: true where the server runs in it")
 	}
 	if list := f.list("image_pull_secrets"); list != nil {
@@ -126,8 +132,8 @@ func (f *fields) kubernetes(p map[string]any) {
 		if m := one.texts("node_selector", false); m != nil {
 			t["nodeSelector"] = m
 		}
-		if n := one.get("tolerations"); n != nil {
-			t["tolerations"] = n.plain()
+		if all := one.tolerations(); all != nil {
+			t["tolerations"] = all
 		}
 		if r := one.sub("resources"); r.n != nil {
 			amounts := map[string]any{}
@@ -147,6 +153,35 @@ func (f *fields) kubernetes(p map[string]any) {
 	}
 }
 
+// tolerations let pods on to tainted nodes: what a pod's spec has under that name, but for tolerationSeconds.
+func (f *fields) tolerations() []map[string]string {
+	n := f.get("tolerations")
+	if n == nil {
+		return nil
+	}
+	if n.kind != list {
+		f.wrong(n, "tolerations", "a list of maps with key, operator, value and effect")
+		return nil
+	}
+	var all []map[string]string
+	for i, v := range n.values {
+		one := &fields{p: f.p, n: v, path: f.at("tolerations") + (step{index: i}).String()}
+		if v.null() || v.kind != mapping {
+			f.p.at(v.place, one.path, "got %s, want a map with key, operator, value and effect", v.words())
+			continue
+		}
+		t := map[string]string{}
+		for _, name := range []string{"key", "operator", "value", "effect"} {
+			if text := one.text(name); text != "" {
+				t[name] = text
+			}
+		}
+		one.done()
+		all = append(all, t)
+	}
+	return all
+}
+
 // slurm is partitions of a cluster.
 func (f *fields) slurm(p map[string]any) {
 	for field, name := range map[string]string{"partition": "partition", "account": "account", "qos": "qos", "constraint": "constraint",
@@ -159,7 +194,15 @@ func (f *fields) slurm(p map[string]any) {
 	if whole := f.boolean("exclusive"); whole != nil {
 		p["exclusive"] = *whole
 	}
-	if f.has("address") || f.has("ssh_settings") { // of a login node
+	login := f.has("address") || f.has("ssh_settings") // of a login node
+	switch {
+	case !login:
+	case f.has("address"):
+		f.login(p)
+	case f.told():
+		f.p.at(f.n.place, "", "--address is missing: it names the login node that --admin-username and the others log in to")
+		f.login(p)
+	default:
 		f.need("address")
 		f.login(p)
 	}
@@ -169,12 +212,15 @@ func (f *fields) slurm(p map[string]any) {
 	}
 	p["restURL"] = r.need("url")
 	account := map[string]string{"username": r.text("username")}
+	if r.has("token") && r.has("token_file") {
+		f.p.at(r.place("token_file"), r.at("token_file"), "the token is said twice: leave out token or token_file")
+	}
 	if token := strings.TrimSpace(r.text("token") + r.contents("token_file")); token != "" {
 		account["password"] = token // ARM's word for what an account proves itself with; it is kept as one
 	}
 	r.done()
-	if account["password"] != "" && f.has("ssh_settings") {
-		f.p.at(r.n.place, r.path, "a login node and slurmrestd are two ways to the same Slurm: leave out ssh_settings or rest")
+	if login {
+		f.p.at(r.n.place, r.path, "a login node and slurmrestd are two ways to the same Slurm: leave out address and ssh_settings, or rest")
 		return
 	}
 	if account["username"] != "" || account["password"] != "" {

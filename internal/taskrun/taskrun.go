@@ -167,7 +167,9 @@ func (f Options) run(ctx context.Context, t trainyard.Task, first bool, out io.W
 		Send: func(ctx context.Context, name string, offset int64, data []byte) (int64, error) {
 			return link.Append(ctx, t.Node, 0, t.ID, name, offset, data)
 		}}
-	defer context.AfterFunc(ctx, func() { endSoon(driver, t.ID, log) })()
+	over, done := context.WithCancel(context.WithoutCancel(ctx))
+	defer done()
+	defer context.AfterFunc(ctx, func() { endSoon(over, driver, t.ID, log) })()
 	if first { // the others' output is sent home, where each has a log of its own
 		one.Out = out
 		if f.PodLog { // it comes from a file, so the task does not wait when it is slowed down
@@ -195,24 +197,44 @@ func there(paths []string) (out []string) {
 }
 
 // graceVariable names a file in which an engine says, in milliseconds, how long the task still has once it is to end, when that is less than
-// it came with.
+// it came with. It may say less later.
 const graceVariable = "TRAINYARD_GRACE_FILE"
 
-// endSoon ends the task when the engine's time for it is up.
-func endSoon(driver target.Driver, id trainyard.TaskID, log *slog.Logger) {
-	data, err := os.ReadFile(os.Getenv(graceVariable))
-	if err != nil {
+// lookForLess is how often it is looked whether the engine says less.
+const lookForLess = time.Second
+
+// endSoon ends the task when the engine's time for it is up, unless it is over before.
+func endSoon(over context.Context, driver target.Driver, id trainyard.TaskID, log *slog.Logger) {
+	path := os.Getenv(graceVariable)
+	if path == "" {
 		return // the task's own grace counts
 	}
-	ms, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64)
-	if err != nil {
-		return
-	}
-	time.AfterFunc(time.Duration(max(0, ms))*time.Millisecond, func() {
-		if err := driver.Stop(context.Background(), id, 0); err != nil {
-			log.Warn("end the task at the engine's time", "err", err)
+	look := time.NewTicker(lookForLess)
+	defer look.Stop()
+	var (
+		last  string
+		until time.Time
+		up    <-chan time.Time
+	)
+	for {
+		said, _ := os.ReadFile(path) // there is none if nobody here ends the task
+		if ms, err := strconv.ParseInt(strings.TrimSpace(string(said)), 10, 64); err == nil && string(said) != last {
+			last = string(said)
+			if at := time.Now().Add(time.Duration(max(0, ms)) * time.Millisecond); up == nil || at.Before(until) {
+				until, up = at, time.After(time.Until(at))
+			}
 		}
-	})
+		select {
+		case <-over.Done():
+			return
+		case <-look.C:
+		case <-up:
+			if err := driver.Stop(context.Background(), id, 0); err != nil {
+				log.Warn("end the task at the engine's time", "err", err)
+			}
+			return
+		}
+	}
 }
 
 // task reads the task and makes it the part that runs here; first says whether that has the task's first rank.

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -226,6 +227,45 @@ func TestASecondStartInAFolderThatIsKeptGoesOnWithTheFirst(t *testing.T) {
 	_ = second.Wait()
 	if code := second.ProcessState.ExitCode(); code != 4 || d.ran() != 1 {
 		t.Errorf("it ended with %d, and the command ran %d times", code, d.ran())
+	}
+}
+
+// An engine says how long a task has when it ends it, and may say less later. What does not heed SIGTERM is killed then, which is said once.
+func TestTheEngineMayShortenTheGrace(t *testing.T) {
+	for name, said := range map[string][]string{"at first": {"200\n"}, "later": {"3600000\n", "200\n"}} {
+		t.Run(name, func(t *testing.T) {
+			d := newDesk(t, "trap '' TERM; echo x >>$DESK/ran; while :; do sleep 0.05; done")
+			data, err := os.ReadFile(d.path("task.json"))
+			var task trainyard.Task
+			if err == nil {
+				err = json.Unmarshal(data, &task)
+			}
+			task.Grace = time.Hour
+			if err == nil {
+				data, err = json.Marshal(task)
+			}
+			if err == nil {
+				err = os.WriteFile(d.path("task.json"), data, 0o600)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Setenv(graceVariable, d.path("grace"))
+			cmd := d.start()
+			d.wait("the start", func() bool { return d.ran() == 1 })
+			for i, ms := range said {
+				if err := os.WriteFile(d.path("grace"), []byte(ms), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				if i == 0 {
+					_ = cmd.Process.Signal(syscall.SIGTERM)
+				}
+			}
+			_ = cmd.Wait()
+			if end := d.end(); strings.Count(strings.Join(end.Warnings, "; "), "the process was killed: it had not ended") != 1 || end.Result.ExitCode != 137 {
+				t.Errorf("it left %+v", end)
+			}
+		})
 	}
 }
 

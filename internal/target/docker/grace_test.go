@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/moby/moby/api/types/container"
+
 	"github.com/trainyard/trainyard"
 )
 
@@ -147,4 +149,25 @@ func TestGraceBeginsWhenAnEngineThatHungGoesOn(t *testing.T) {
 	e.thaw()
 	back(t, d)
 	wantSaved(t, d, task)
+}
+
+func TestATaskThatEndsJustBeforeSIGKILLIsNotSaidToBeKilled(t *testing.T) {
+	late := &stopRecord{Killed: 2 * time.Second}
+	cases := []struct {
+		name string
+		st   status
+		code int // of the container
+		want time.Duration
+	}{
+		{"all of it was killed", status{}, 137, late.Killed},
+		{"the shell had ended, and what it left was killed", status{ended: true, code: 143}, 137, late.Killed},
+		{"nothing was left, and the container ended by itself", status{ended: true, counts: true}, 0, 0},
+		{"the same where its memory cannot be read", status{ended: true}, 0, 0},
+		{"it had come to its end, and was killed all the same", status{ended: true, counts: true}, 137, 0},
+	}
+	for _, c := range cases {
+		if got := judge(&task{stop: late}, c.st, &container.State{ExitCode: c.code}).Killed; got != c.want {
+			t.Errorf("%s: it was killed after %v, want %v", c.name, got, c.want)
+		}
+	}
 }

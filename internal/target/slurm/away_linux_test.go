@@ -77,17 +77,7 @@ func TestControllerAwayInTheMiddleOfAJob(t *testing.T) {
 	start(t, d, killed)
 	running(t, d, goes.ID)
 	running(t, d, killed.ID)
-	// What slurmctld has not saved it forgets. It saves after every change, one time after the other: the first that is seen may have begun
-	// before the jobs did, and the second began after the first.
-	file := filepath.Join(filepath.Dir(filepath.Dir(s.ConfPath)), "state", "job_state")
-	for _, change := range []string{"once", "twice"} {
-		before, _ := os.Stat(file) // there is none before the first
-		command(t, s, "scontrol", "update", "jobid="+jobOf(d, goes.ID), "comment="+change)
-		until(t, time.Minute, "slurmctld saves its state "+change, func() bool {
-			now, err := os.Stat(file)
-			return err == nil && (before == nil || now.ModTime().After(before.ModTime()))
-		}, func() string { return "not saved" })
-	}
+	saved(t, s, jobOf(d, goes.ID))
 	back := stopController(t, s)
 	if _, err := d.Observe(t.Context()); err == nil { // it may have been asked just now
 		until(t, time.Minute, "the list fails", func() bool { _, err := d.Observe(t.Context()); return err != nil }, func() string { return "whole" })
@@ -138,6 +128,21 @@ func TestEndIsSeenWhileSlurmIsSilent(t *testing.T) {
 	case <-unanswered:
 		t.Error("the end was seen only when Slurm had answered, or given up")
 	default:
+	}
+}
+
+// saved waits until slurmctld has saved its state with a job that runs. What it has not saved it forgets. It saves after every change, one time
+// after the other: the first that is seen may have begun before the job did, and the second began after the first.
+func saved(t *testing.T, s slurm.Settings, job string) {
+	t.Helper()
+	file := filepath.Join(filepath.Dir(filepath.Dir(s.ConfPath)), "state", "job_state")
+	for _, change := range []string{"once", "twice"} {
+		before, _ := os.Stat(file) // there is none before the first
+		command(t, s, "scontrol", "update", "jobid="+job, "comment="+change)
+		until(t, time.Minute, "slurmctld saves its state "+change, func() bool {
+			now, err := os.Stat(file)
+			return err == nil && (before == nil || now.ModTime().After(before.ModTime()))
+		}, func() string { return "not saved" })
 	}
 }
 

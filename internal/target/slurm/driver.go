@@ -24,6 +24,8 @@ type Driver struct {
 	lock     *os.File
 	step     func(string)
 
+	finishing time.Duration // as the constant; less in tests
+
 	base    string // folder that the nodes see
 	suffix  string // of the names of all our jobs, and of no others
 	program string // as the nodes see it

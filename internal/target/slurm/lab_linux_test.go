@@ -57,8 +57,16 @@ func runTask(args []string) int {
 		return 1
 	}
 	end := trainyard.TaskEnd{Started: time.Now()}
-	code, stopped, peak := runCommand(&t, *rank, *hosts)
+	code, stopped, killed, peak := runCommand(&t, *rank, *hosts)
 	end.Ended = time.Now()
+	if killed > 0 {
+		end.Warnings = []string{fmt.Sprintf("the process was killed: it had not ended %s after it was asked to (SIGTERM)", killed)}
+	}
+	if store := t.Run.Env[storeEnv]; store != "" {
+		storing := exec.Command("bash", "-c", store)
+		storing.Dir = t.Run.Dir
+		_ = storing.Run()
+	}
 	end.Result = trainyard.Result{ExitCode: code, Class: trainyard.ClassOK, PeakMB: peak}
 	if end.Result.Message = fmt.Sprintf("exit code %d", code); code != 0 {
 		end.Result.Class = trainyard.ClassUser
@@ -77,7 +85,20 @@ func runTask(args []string) int {
 	return min(code, 255)
 }
 
-func runCommand(t *trainyard.Task, rank int, hosts string) (code int, stopped bool, peakMB int64) {
+// storeEnv is a variable of tasks with what the stand-in does, in their folder, where the real program stores their results.
+const storeEnv = "STANDIN_STORE"
+
+// graceOf is how long what runs may take to end, as the engine says, or else the task.
+func graceOf(t *trainyard.Task) time.Duration {
+	data, _ := os.ReadFile(os.Getenv("TRAINYARD_GRACE_FILE"))
+	if ms, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64); err == nil {
+		return time.Duration(ms) * time.Millisecond
+	}
+	return t.Grace
+}
+
+// runCommand runs the task's command. killed is how long after SIGTERM what had not ended was killed; 0: nothing was.
+func runCommand(t *trainyard.Task, rank int, hosts string) (code int, stopped bool, killed time.Duration, peakMB int64) {
 	term := make(chan os.Signal, 8)
 	signal.Notify(term, syscall.SIGTERM)
 	_ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) // what leaves its parent becomes ours
@@ -93,9 +114,9 @@ func runCommand(t *trainyard.Task, rank int, hosts string) (code int, stopped bo
 	}
 	if err := cmd.Start(); err != nil {
 		fmt.Println(err)
-		return 127, false, 0
+		return 127, false, 0, 0
 	}
-	done := make(chan unix.WaitStatus)
+	done := make(chan unix.WaitStatus, 1)
 	go func() {
 		var status unix.WaitStatus
 		for {
@@ -105,30 +126,49 @@ func runCommand(t *trainyard.Task, rank int, hosts string) (code int, stopped bo
 			}
 		}
 	}()
+	var (
+		asked, deadline time.Time
+		ended           *unix.WaitStatus
+		look            = time.NewTicker(10 * time.Millisecond)
+	)
+	defer look.Stop()
 	for {
 		select {
 		case <-term:
-			stopped = true
+			if stopped {
+				continue
+			}
+			stopped, asked = true, time.Now()
+			deadline = asked.Add(graceOf(t))
 			for _, pid := range descendants(os.Getpid()) {
 				_ = unix.Kill(pid, unix.SIGTERM)
 			}
 		case status := <-done:
-			for stopped && len(descendants(os.Getpid())) > 0 { // they have the rest of the grace, which the real program ends and here Slurm
-				_, _ = unix.Wait4(-1, nil, unix.WNOHANG, nil)
-				time.Sleep(10 * time.Millisecond)
-			}
-			for left := descendants(os.Getpid()); len(left) > 0; left = descendants(os.Getpid()) {
-				for _, pid := range left {
-					_ = unix.Kill(pid, unix.SIGKILL)
-				}
-				_, _ = unix.Wait4(-1, nil, 0, nil)
-			}
+			ended = &status
+		case <-look.C:
+		}
+		if at := time.Now().Add(graceOf(t)); stopped && at.Before(deadline) {
+			deadline = at
+		}
+		if ended != nil {
+			_, _ = unix.Wait4(-1, nil, unix.WNOHANG, nil)
+		}
+		left := descendants(os.Getpid())
+		switch late := stopped && !time.Now().Before(deadline); {
+		case late && len(left) > 0 && killed == 0:
+			killed = deadline.Sub(asked)
+		case ended != nil && len(left) == 0:
 			var use unix.Rusage
 			_ = unix.Getrusage(unix.RUSAGE_CHILDREN, &use)
-			if status.Signaled() {
-				return 128 + int(status.Signal()), stopped, use.Maxrss / 1024
+			if ended.Signaled() {
+				return 128 + int(ended.Signal()), stopped, killed, use.Maxrss / 1024
 			}
-			return status.ExitStatus(), stopped, use.Maxrss / 1024
+			return ended.ExitStatus(), stopped, killed, use.Maxrss / 1024
+		case !late && (stopped || ended == nil): // what the command left behind has the rest of the grace
+			continue
+		}
+		for _, pid := range left {
+			_ = unix.Kill(pid, unix.SIGKILL)
 		}
 	}
 }

@@ -25,6 +25,7 @@ const (
 	logFile   = "log"
 	slurmFile = "slurm.out"
 	stopFile  = "stop.json"
+	graceFile = "grace"
 	endFile   = "end.json"
 
 	newFolder  = ".new-"  // a task's folder on its way in
@@ -45,12 +46,23 @@ func (r *record) ranks() int { return r.Hi - r.Lo }
 // stopRecord is stop.json.
 type stopRecord struct {
 	At       time.Time `json:"at"`
-	Deadline time.Time `json:"deadline"`          // the end of the grace; until SIGTERM got through, that as if it had At
+	Deadline time.Time `json:"deadline"`          // the end of the grace; until SIGTERM got through, that as if it had At; At for none
 	Sibling  bool      `json:"sibling,omitempty"` // nobody asked: another rank failed
 	Told     bool      `json:"told,omitempty"`    // SIGTERM got through
 	Since    time.Time `json:"since,omitzero"`    // then
 
-	Killed time.Duration `json:"killed,omitempty"` // how long after that SIGKILL was due; 0: it was not
+	Killed time.Duration `json:"killed,omitempty"` // how long after that SIGKILL was sent; 0: it was not
+}
+
+// atOnce says whether the task has no grace: its job is ended with nothing stored.
+func (s *stopRecord) atOnce() bool { return !s.Deadline.After(s.At) }
+
+// told notes that SIGTERM got through: the grace begins.
+func (s *stopRecord) told() {
+	s.Told, s.Since = true, time.Now()
+	if !s.atOnce() {
+		s.Deadline = s.Since.Add(s.Deadline.Sub(s.At))
+	}
 }
 
 // ending is end.json.

@@ -10,6 +10,7 @@
 //	                     log        what the task writes; of a gang, log.0, log.1, …
 //	                     slurm.out  what Slurm and the script say
 //	                     stop.json  Stop was called, and until when the task may take
+//	                     grace      how long the user's process may take to end, in milliseconds, for the program
 //	                     end.json   how it ended, if what the program left does not say it
 //	signs/<TaskID.Dir()>.b          made by the batch script before all else: the number of the job that runs the task
 //	                     .0, .1, …  the ends of the ranks, as the program tells them
@@ -102,7 +103,7 @@ func (c *Config) open(ctx context.Context, env target.Env, step func(string)) (*
 	life, end := context.WithCancel(context.Background())
 	d := &Driver{
 		settings: c.Settings, env: env, client: c.Client(dir), lock: lock, step: step,
-		life: life, end: end,
+		life: life, end: end, finishing: finishing,
 		tasks:   map[string]*task{},
 		submits: make(chan struct{}, maxSubmits), searches: make(chan struct{}, maxSearches),
 		changed: make(chan struct{}, 1),

@@ -298,6 +298,7 @@ func (d *Driver) script(t *task) string {
 	fmt.Fprintf(&b, "task=%s claim=%s.%s me=$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0} have=\n", file, sign, beginSign)
 	b.WriteString("set -C\n" + `if [ ! -e "$task" ] || ! { echo "$me" >"$claim"; } 2>/dev/null && ! { read -r have <"$claim" && [ "$have" = "$me" ]; } 2>/dev/null; then` + "\n" +
 		`	echo "job $SLURM_JOB_ID leaves: job ${have:-none} has run the task, or it is gone" >&2; exit 0` + "\nfi\nset +C\n")
+	fmt.Fprintf(&b, "export TRAINYARD_GRACE_FILE=%s\n", slurm.Quote(d.path(t.name, graceFile)))
 	given, hide := strings.Join(task.Hosts, ","), d.hidden()
 	if t.rec.ranks() == 1 {
 		place := ""

@@ -3,14 +3,20 @@ package slurm
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/trainyard/trainyard"
 	"github.com/trainyard/trainyard/internal/slurm"
 )
 
-// Stop writes down that the task is to end. What waits is taken out of the queue; what runs gets SIGTERM, and SIGKILL when grace is over. While
-// Slurm is away no grace passes: it counts from when SIGTERM got through. A second Stop may shorten it, never lengthen it.
+// finishing is how long a job may take after the grace of the user's process, which the program in the job holds, to store what there is to be
+// stored. It is that of pods.
+const finishing = 120 * time.Second
+
+// Stop writes down that the task is to end. What waits is taken out of the queue; what runs gets SIGTERM, and has its program end the user's
+// process when grace is over. SIGKILL is for a job that takes much longer, and for one that has no grace. While Slurm is away no grace passes: it
+// counts from when SIGTERM got through. A second Stop may shorten it, never lengthen it.
 func (d *Driver) Stop(_ context.Context, id trainyard.TaskID, grace time.Duration) error {
 	if _, err := d.signs(); err != nil && !slurm.Away(err) { // it may have ended
 		return err
@@ -42,7 +48,7 @@ func (d *Driver) stop(t *task, grace time.Duration, sibling bool) {
 		t.stop = &stopRecord{At: now, Deadline: deadline, Sibling: sibling}
 	default:
 		s := *t.stop
-		if !s.Told {
+		if !s.Told || grace <= 0 {
 			deadline = s.At.Add(max(grace, 0))
 		}
 		s.Deadline, s.Sibling = earlier(s.Deadline, deadline), s.Sibling && sibling
@@ -81,32 +87,38 @@ func (d *Driver) tend(t *task) {
 
 // end1 asks the task's job to end, and makes it.
 func (d *Driver) end1(t *task) {
+	var granted time.Time // the end of the grace that the program knows
 	for pause := time.Second; ; pause = min(2*pause, 15*time.Second) {
 		d.mu.Lock()
-		s, job := *t.stop, slurm.Ref{ID: t.job, Name: t.rec.Mark}
+		s, due, job := *t.stop, d.due(t), slurm.Ref{ID: t.job, Name: t.rec.Mark}
 		d.mu.Unlock()
 		var err error
 		switch {
-		case !s.Told && s.Deadline.After(s.At):
-			if err = d.terminate(d.life, t, job); err == nil {
-				d.changeStop(t, func(s *stopRecord) {
-					s.Told, s.Since = true, time.Now()
-					s.Deadline = s.Since.Add(s.Deadline.Sub(s.At))
-				})
-				pause = time.Second
-			}
-		case time.Until(s.Deadline) <= 0:
+		case s.atOnce() || s.Told && time.Until(due) <= 0:
 			if s.Killed == 0 && !s.Since.IsZero() {
-				d.changeStop(t, func(s *stopRecord) { s.Killed = s.Deadline.Sub(s.Since) })
+				d.changeStop(t, func(s *stopRecord) { s.Killed = time.Since(s.Since) })
 			}
 			err = d.kill(d.life, t, job, pause > 2*time.Second)
+		case !s.Told:
+			grace := s.Deadline.Sub(s.At)
+			if err := d.grant(t, grace); err != nil && d.life.Err() == nil { // the program knows that of the task
+				d.env.Log.Warn("tell a job how long it may take to end", "task", t.id, "job", job.ID, "err", err)
+			}
+			if err = d.terminate(d.life, t, job); err == nil {
+				pause, granted = time.Second, time.Now().Add(grace)
+				d.changeStop(t, (*stopRecord).told)
+			}
+		case s.Deadline.Before(granted) || granted.IsZero():
+			if err = d.grant(t, time.Until(s.Deadline)); err == nil {
+				pause, granted = time.Second, s.Deadline
+			}
 		}
 		if err != nil && d.life.Err() == nil {
 			d.env.Log.Warn("end a job", "task", t.id, "job", job.ID, "err", err)
 		}
 		d.signal()
 		wait := pause
-		if left := time.Until(t.deadline(d)); err == nil && left > 0 {
+		if left := d.left(t); err == nil && left > 0 {
 			wait = left
 		}
 		select {
@@ -120,6 +132,27 @@ func (d *Driver) end1(t *task) {
 	}
 }
 
+// due is when a job that knows that it is to end is ended whatever it does. What has not begun has nothing to store. Driver.mu is held.
+func (d *Driver) due(t *task) time.Time {
+	if t.stop.atOnce() || t.running.IsZero() {
+		return t.stop.Deadline
+	}
+	return t.stop.Deadline.Add(d.finishing)
+}
+
+// left is how long the job has until it is due.
+func (d *Driver) left(t *task) time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return time.Until(d.due(t))
+}
+
+// grant tells the task's program how long the user's process may take to end. It looks when SIGTERM reaches it, and again now and then.
+func (d *Driver) grant(t *task, grace time.Duration) error {
+	ms := strconv.FormatInt(max(grace, 0).Milliseconds(), 10)
+	return slurm.Put(d.client, d.path(t.name, graceFile), []byte(ms+"\n"), 0o600)
+}
+
 // changeStop changes the task's stop and writes it down.
 func (d *Driver) changeStop(t *task, change func(s *stopRecord)) {
 	d.mu.Lock()
@@ -128,12 +161,6 @@ func (d *Driver) changeStop(t *task, change func(s *stopRecord)) {
 	t.stop = &s
 	d.mu.Unlock()
 	d.saveStop(t, s)
-}
-
-func (t *task) deadline(d *Driver) time.Time {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return t.stop.Deadline
 }
 
 // terminate takes a job that waits out of the queue, and sends SIGTERM to the programs of one that runs, and to nothing else.
