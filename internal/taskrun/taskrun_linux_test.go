@@ -234,7 +234,7 @@ func TestASecondStartInAFolderThatIsKeptGoesOnWithTheFirst(t *testing.T) {
 func TestTheEngineMayShortenTheGrace(t *testing.T) {
 	for name, said := range map[string][]string{"at first": {"200\n"}, "later": {"3600000\n", "200\n"}} {
 		t.Run(name, func(t *testing.T) {
-			d := newDesk(t, "trap '' TERM; echo x >>$DESK/ran; while :; do sleep 0.05; done")
+			d := newDesk(t, "trap 'touch $DESK/told' TERM; echo x >>$DESK/ran; while :; do sleep 0.05; done")
 			data, err := os.ReadFile(d.path("task.json"))
 			var task trainyard.Task
 			if err == nil {
@@ -259,6 +259,7 @@ func TestTheEngineMayShortenTheGrace(t *testing.T) {
 				}
 				if i == 0 {
 					_ = cmd.Process.Signal(syscall.SIGTERM)
+					d.wait("SIGTERM", func() bool { _, err := os.Stat(d.path("told")); return err == nil })
 				}
 			}
 			_ = cmd.Wait()

@@ -264,11 +264,3 @@ func (d *Driver) release(t *task, drop bool) {
 	}
 	t.op.Unlock()
 }
-
-// join puts two notes into one.
-func join(a, b string) string {
-	if a == "" || b == "" {
-		return a + b
-	}
-	return a + "; " + b
-}
