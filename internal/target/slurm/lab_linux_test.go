@@ -129,6 +129,7 @@ func runCommand(t *trainyard.Task, rank int, hosts string) (code int, stopped bo
 	var (
 		asked, deadline time.Time
 		ended           *unix.WaitStatus
+		alone           int // looks in a row that saw no descendant; one may miss some while another of them ends, says proc(5)
 		look            = time.NewTicker(10 * time.Millisecond)
 	)
 	defer look.Stop()
@@ -154,10 +155,15 @@ func runCommand(t *trainyard.Task, rank int, hosts string) (code int, stopped bo
 			_, _ = unix.Wait4(-1, nil, unix.WNOHANG, nil)
 		}
 		left := descendants(os.Getpid())
+		if len(left) > 0 {
+			alone = 0
+		} else {
+			alone++
+		}
 		switch late := stopped && !time.Now().Before(deadline); {
 		case late && len(left) > 0 && killed == 0:
 			killed = deadline.Sub(asked)
-		case ended != nil && len(left) == 0:
+		case ended != nil && alone > 2:
 			var use unix.Rusage
 			_ = unix.Getrusage(unix.RUSAGE_CHILDREN, &use)
 			if ended.Signaled() {
