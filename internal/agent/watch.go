@@ -249,7 +249,7 @@ func (e *eye) remove(ctx context.Context, id trainyard.TaskID, o *orphan) {
 		e.a.log.Warn("remove a task that nobody wants", "task", id)
 	}
 	if err := e.a.cfg.Driver.Remove(ctx, id); err != nil && ctx.Err() == nil {
-		e.a.log.Warn("a task that nobody wants stays for now", "task", id, "err", err)
+		e.a.log.Warn("a task that nobody wants could not be removed, which is tried again", "task", id, "err", err)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -181,6 +181,23 @@ func TestEachSideHasItsOwnFigures(t *testing.T) {
 	}
 }
 
+func TestWithoutAPartOfTheEnginesNothingIsMeasuredThatWouldLeaveIt(t *testing.T) {
+	out := filepath.Join(t.TempDir(), "page.md")
+	for _, there := range []string{"", "# Benchmarks\n"} {
+		if there != "" {
+			if err := os.WriteFile(out, []byte(there), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := run(t.Context(), "no program", out, "", onlyItself, 1, 1); err == nil || !strings.Contains(err.Error(), "has no part of the engines") {
+			t.Errorf("of %q it says %v", there, err)
+		}
+		if now, _ := os.ReadFile(out); string(now) != there {
+			t.Errorf("%q became %q", there, now)
+		}
+	}
+}
+
 func TestEnginesAreAskedForByNameOrKind(t *testing.T) {
 	for only, want := range map[string]int{"": 6, onlyEngines: 6, "docker": 1, "Docker": 1, "slurm": 4, "SLURM": 4, "Slurm": 1, "Slurm with 16 CPUs in name": 1, "slrum": 0} {
 		n := 0

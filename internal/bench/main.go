@@ -52,7 +52,7 @@ func run(ctx context.Context, binary, out, folder, only string, jobs, starts int
 	} else if err != nil && out != "" && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	before, engines, found := strings.Cut(string(there), besideHead) // the engines' is the page's last part
+	before, part, found := strings.Cut(string(there), besideHead) // the engines' is the page's last part
 	if only == onlyItself && !found {
 		return fmt.Errorf("%q has no part of the engines that -only %s could leave as it is", out, only)
 	}
@@ -74,14 +74,14 @@ func run(ctx context.Context, binary, out, folder, only string, jobs, starts int
 		failed = err
 	}
 	if only == onlyItself {
-		text += besideHead + engines
+		text += besideHead + part
 	} else if !isServing(only) {
 		pairs, leftOut, err := beside(ctx, binary, folder, only)
 		failed = errors.Join(failed, err)
 		if found && only == onlyEngines {
 			text = before + besides(pairs, leftOut)
 		} else if found && only != "" {
-			lines, err := renewed(engines, pairs, meant(only)...) // the text as it is written today, too
+			lines, err := renewed(part, pairs, meant(only)...) // the text as it is written today, too
 			if err != nil || len(leftOut) > 0 {
 				return fmt.Errorf("%s stays as it was: %w", out, errors.Join(err, failed, leftOutError(leftOut)))
 			}

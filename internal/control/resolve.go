@@ -265,7 +265,7 @@ func (r *resolver) environment(comp *trainyard.Compute) {
 		}
 		e.Hash = digest(e.Hash, e.Image, e.Context, e.Dockerfile)
 	case p.Build != nil && p.Image == "":
-		r.fail("environment %s is a Docker build context, and %s: use an image with a conda_file, or a curated environment", name, uncontained(comp))
+		r.fail("environment %s is a Docker build context, and %s, or use an image with a conda_file, or a curated environment", name, uncontained(comp))
 	case p.CondaFile == "" && r.serves:
 		r.warn("the image %s of environment %s is not used, for the nodes have no container engine: if it has packages that the scoring script imports, "+
 			"name them in a conda_file of the environment", p.Image, name)
@@ -317,9 +317,13 @@ func (c *Control) contains(ctx context.Context, comp *trainyard.Compute) bool {
 // uncontained says why nothing on a compute runs in containers, and what could change that.
 func uncontained(comp *trainyard.Compute) string {
 	if comp.Engine != "" {
-		return fmt.Sprintf("%s starts jobs without containers", comp.Name)
+		return fmt.Sprintf("%s starts jobs without containers; name another compute", comp.Name)
 	}
-	return fmt.Sprintf("the nodes of %s have no container engine; install Docker there, or, where they have it and the cluster had none yet, let a first job or min_instances bring one up", comp.Name)
+	why := fmt.Sprintf("the nodes of %s have no container engine; install Docker there", comp.Name)
+	if comp.Spec.ComputeType == trainyard.ComputeCluster {
+		why += " (a cluster that never had a node is not known to have it before one is up, as with min_instances 1)"
+	}
+	return why
 }
 
 // asset follows any spelling of a reference to a versioned asset of the job's workspace.

@@ -141,6 +141,10 @@ func (r *room) parts(q *trainyard.QueuedJob) []*part {
 func (r *room) free(q *trainyard.QueuedJob) int {
 	n := 0
 	for _, p := range r.parts(q) {
+		if r.whole {
+			n += len(p.nodes) - p.next
+			continue
+		}
 		for _, s := range p.nodes[p.next:] {
 			n += s.free
 		}

@@ -51,27 +51,10 @@ func TestEveryFieldOfAnAttachedComputeBecomesASetting(t *testing.T) {
 
 // Every file of testdata/attached/bad must be refused, with the words in the .txt beside it: file, line, column, and the field's name.
 func TestMistakesInAnAttachedComputeAreAllSaidWithTheirPlaces(t *testing.T) {
-	files, err := filepath.Glob("testdata/attached/bad/*.yml")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no bad examples: %v", err)
-	}
-	here, err := filepath.Abs("testdata")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, file := range files {
-		t.Run(filepath.Base(file), func(t *testing.T) {
-			_, err := attached(t, file, spec.Options{})
-			if err == nil {
-				t.Fatal("it is taken for good")
-			}
-			if code := trainyard.CodeOf(err); code != trainyard.CodeInvalid {
-				t.Errorf("the code is %s", code)
-			}
-			text := strings.ReplaceAll(strings.ReplaceAll(err.Error(), file, filepath.Base(file)), here, "TESTDATA")
-			golden(t, strings.TrimSuffix(file, ".yml")+".txt", []byte(filepath.ToSlash(text)+"\n"))
-		})
-	}
+	refused(t, "testdata/attached/bad/*.yml", func(t *testing.T, file string) error {
+		_, err := attached(t, file, spec.Options{})
+		return err
+	})
 }
 
 // Whatever field is misspelt, the mistake is said at its place, by its name.

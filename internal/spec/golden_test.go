@@ -185,7 +185,24 @@ func TestExamplesTranslate(t *testing.T) {
 
 // Every file of testdata/bad must be refused, with the words in the .txt beside it. A file's noun is the part of its name before "-".
 func TestMistakesAreAllSaidWithTheirPlaces(t *testing.T) {
-	files, err := filepath.Glob(filepath.Join("testdata", "bad", "*.yml"))
+	refused(t, filepath.Join("testdata", "bad", "*.yml"), func(t *testing.T, file string) error {
+		noun, rest, _ := strings.Cut(filepath.Base(file), "-")
+		if noun == "online" { // nouns of two words
+			second, _, _ := strings.Cut(rest, "-")
+			noun += "-" + second
+		}
+		d, err := spec.Load(file, spec.Options{Noun: noun})
+		if err == nil {
+			_, err = translate(t, d)
+		}
+		return err
+	})
+}
+
+// refused fails unless every file that matches a pattern is refused when it is read, with the words in the .txt beside it.
+func refused(t *testing.T, pattern string, read func(t *testing.T, file string) error) {
+	t.Helper()
+	files, err := filepath.Glob(pattern)
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no bad examples: %v", err)
 	}
@@ -195,15 +212,7 @@ func TestMistakesAreAllSaidWithTheirPlaces(t *testing.T) {
 	}
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
-			noun, rest, _ := strings.Cut(filepath.Base(file), "-")
-			if noun == "online" { // nouns of two words
-				second, _, _ := strings.Cut(rest, "-")
-				noun += "-" + second
-			}
-			d, err := spec.Load(file, spec.Options{Noun: noun})
-			if err == nil {
-				_, err = translate(t, d)
-			}
+			err := read(t, file)
 			if err == nil {
 				t.Fatal("it is taken for good")
 			}
@@ -211,7 +220,7 @@ func TestMistakesAreAllSaidWithTheirPlaces(t *testing.T) {
 				t.Errorf("the code is %s", code)
 			}
 			text := strings.ReplaceAll(strings.ReplaceAll(err.Error(), file, filepath.Base(file)), here, "TESTDATA")
-			golden(t, strings.TrimSuffix(file, ".yml")+".txt", []byte(text+"\n"))
+			golden(t, strings.TrimSuffix(file, ".yml")+".txt", []byte(filepath.ToSlash(text)+"\n"))
 		})
 	}
 }

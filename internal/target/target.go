@@ -35,7 +35,8 @@ type Driver interface {
 	Start(ctx context.Context, t trainyard.Task) error
 	// Observe lists all tasks that the driver holds: whole or not at all.
 	Observe(ctx context.Context) ([]trainyard.Observation, error)
-	// Stop asks the task to end (SIGTERM), and ends it and everything it started after grace. It returns at once.
+	// Stop asks the task to end (SIGTERM), and ends it and everything it started after grace, which counts from when it could be asked: while
+	// its engine is away that is tried again. A second Stop may shorten the grace, never lengthen it. It does not wait for the end.
 	Stop(ctx context.Context, id trainyard.TaskID, grace time.Duration) error
 	// Remove ends the task if it runs, and takes away every trace of it, its logs too.
 	Remove(ctx context.Context, id trainyard.TaskID) error
@@ -43,6 +44,10 @@ type Driver interface {
 	// end reads nothing.
 	Logs(ctx context.Context, id trainyard.TaskID, from int64) (io.ReadCloser, error)
 }
+
+// Finishing is how long what an engine began and stages itself may take, after the grace of the user's process, to store what there is to be
+// stored. Then the engine ends it.
+const Finishing = 2 * time.Minute
 
 // Watcher is a Driver that can say when to look. Changed's channel gets a value when a task begins or ends, and may get one when it
 // writes; values may be merged. The agent looks now and then in any case.

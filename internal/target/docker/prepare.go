@@ -25,7 +25,7 @@ const (
 
 // Contains says whether the task's environment is an image.
 func (d *Driver) Contains(t trainyard.Task) bool {
-	return t.Environment != nil && (t.Environment.Image != "" || t.Environment.Context != "")
+	return t.Environment.Contained()
 }
 
 // resolved is what an environment came to. It is written down, so that Start runs what Prepare found.

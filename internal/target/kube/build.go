@@ -29,9 +29,6 @@ const (
 	taskFile   = "task.json"
 )
 
-// finishing is how long a pod may take after the user's process has been ended, to store what there is to be stored.
-const finishing = 120
-
 //go:embed bootstrap.sh
 var bootstrap string
 

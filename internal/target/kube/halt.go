@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/trainyard/trainyard/internal/target"
 )
 
 const (
@@ -17,7 +19,9 @@ const (
 
 	// spare is how long a pod that was told to end is left alone after its process' time, before it is deleted with no more: what there is to
 	// be stored is stored then.
-	spare = (finishing + 10) * time.Second
+	spare = target.Finishing + 10*time.Second
+
+	finishing = int(target.Finishing / time.Second) // as pods have it
 )
 
 // told is what a pod was told of its end.

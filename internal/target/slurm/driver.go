@@ -24,7 +24,7 @@ type Driver struct {
 	lock     *os.File
 	step     func(string)
 
-	finishing time.Duration // as the constant; less in tests
+	finishing time.Duration // target.Finishing; less in tests
 
 	base    string // folder that the nodes see
 	suffix  string // of the names of all our jobs, and of no others
@@ -56,6 +56,8 @@ type task struct {
 	// op is held by whoever starts or removes the task; gone says that the one before took it out of Driver.tasks.
 	op   sync.Mutex
 	gone bool
+
+	saving sync.Mutex // held by whoever writes its stop down, so that the last that is written is the last that was so
 
 	// The rest is guarded by Driver.mu.
 	id      trainyard.TaskID

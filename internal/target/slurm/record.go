@@ -222,7 +222,12 @@ func (d *Driver) saveEnd(t *task, e *ending) {
 	}
 }
 
-func (d *Driver) saveStop(t *task, s stopRecord) {
+func (d *Driver) saveStop(t *task) {
+	t.saving.Lock()
+	defer t.saving.Unlock()
+	d.mu.Lock()
+	s := *t.stop
+	d.mu.Unlock()
 	data, err := json.Marshal(s)
 	if err == nil {
 		err = slurm.Put(d.client, d.path(t.name, stopFile), data, 0o600)

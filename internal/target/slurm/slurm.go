@@ -103,7 +103,7 @@ func (c *Config) open(ctx context.Context, env target.Env, step func(string)) (*
 	life, end := context.WithCancel(context.Background())
 	d := &Driver{
 		settings: c.Settings, env: env, client: c.Client(dir), lock: lock, step: step,
-		life: life, end: end, finishing: finishing,
+		life: life, end: end, finishing: target.Finishing,
 		tasks:   map[string]*task{},
 		submits: make(chan struct{}, maxSubmits), searches: make(chan struct{}, maxSearches),
 		changed: make(chan struct{}, 1),

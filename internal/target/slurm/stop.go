@@ -10,10 +10,6 @@ import (
 	"github.com/trainyard/trainyard/internal/slurm"
 )
 
-// finishing is how long a job may take after the grace of the user's process, which the program in the job holds, to store what there is to be
-// stored. It is that of pods.
-const finishing = 120 * time.Second
-
 // Stop writes down that the task is to end. What waits is taken out of the queue; what runs gets SIGTERM, and has its program end the user's
 // process when grace is over. SIGKILL is for a job that takes much longer, and for one that has no grace. While Slurm is away no grace passes: it
 // counts from when SIGTERM got through. A second Stop may shorten it, never lengthen it.
@@ -58,9 +54,9 @@ func (d *Driver) stop(t *task, grace time.Duration, sibling bool) {
 		}
 		t.stop = &s
 	}
-	rec, placed := *t.stop, t.job != ""
+	placed := t.job != ""
 	d.mu.Unlock()
-	d.saveStop(t, rec)
+	d.saveStop(t)
 	poke(t.nudge)
 	if placed {
 		d.tend(t)
@@ -160,7 +156,7 @@ func (d *Driver) changeStop(t *task, change func(s *stopRecord)) {
 	change(&s)
 	t.stop = &s
 	d.mu.Unlock()
-	d.saveStop(t, s)
+	d.saveStop(t)
 }
 
 // terminate takes a job that waits out of the queue, and sends SIGTERM to the programs of one that runs, and to nothing else.

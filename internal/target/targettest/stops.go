@@ -35,28 +35,10 @@ var stops = []check{
 		}
 	}},
 	{"kills a task that does not care about SIGTERM when grace is over", func(h *harness) {
-		p := h.pulse()
-		t := h.task("trap '' TERM; exec 8>" + p.path + "; printf x >&8; while :; do sleep 0.02; done")
-		h.start(t)
-		p.up(1)
-		h.stop(t, 200*time.Millisecond)
-		o := h.ended(t.ID)
-		h.wantExit(o, trainyard.ClassCanceled, 137)
-		if !saysKilled(o, 200*time.Millisecond) {
-			h.Errorf("that it was killed is not said, or not once: %+v", o)
-		}
-		p.down()
+		h.wantExit(h.killed("trap '' TERM; exec 8>PULSE; printf x >&8; while :; do sleep 0.02; done"), trainyard.ClassCanceled, 137)
 	}},
-	{"kills what does not care about SIGTERM when the shell that began it is gone, and says so", func(h *harness) {
-		p := h.pulse()
-		t := h.task("exec 8>" + p.path + "; bash -c \"trap '' TERM; printf x >&8; while :; do sleep 0.02; done\" | cat")
-		h.start(t)
-		p.up(1)
-		h.stop(t, 300*time.Millisecond)
-		if o := h.ended(t.ID); !saysKilled(o, 300*time.Millisecond) {
-			h.Errorf("that it was killed is not said, or not once: %+v", o)
-		}
-		p.down()
+	{"kills what does not care about SIGTERM when the shell that began it is gone", func(h *harness) {
+		h.killed("exec 8>PULSE; bash -c \"trap '' TERM; printf x >&8; while :; do sleep 0.02; done\" | cat")
 	}},
 	{"shortens the grace when it is told to stop again", func(h *harness) {
 		p := h.pulse()
@@ -161,6 +143,22 @@ var stops = []check{
 			}
 		}
 	}},
+}
+
+// killed stops a command that does not end by itself, with a short grace, and returns how it ended. It holds PULSE open.
+func (h *harness) killed(command string) trainyard.Observation {
+	h.Helper()
+	p := h.pulse()
+	t := h.task(strings.ReplaceAll(command, "PULSE", p.path))
+	h.start(t)
+	p.up(1)
+	h.stop(t, 200*time.Millisecond)
+	o := h.ended(t.ID)
+	if !saysKilled(o, 200*time.Millisecond) {
+		h.Errorf("that it was killed is not said, or not once: %+v", o)
+	}
+	p.down()
+	return o
 }
 
 // saysKilled says whether it is told once that a task was killed since it had not ended so long after SIGTERM: by the driver, or by the agent in what
