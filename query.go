@@ -109,8 +109,8 @@ func (c *Compute) Why(nodes []NodeStatus) Reason {
 		case n.Away.Message != "" && c.Hosted():
 			return n.Away
 		case c.Hosted():
-		case n.Remark != "":
-			return n.unreachable()
+		case n.Remark != "" && (n.Away.Message == "" || n.silent()):
+			return n.remark()
 		case !n.Node.State.Usable():
 			return n.Node.Reason
 		}
@@ -148,7 +148,7 @@ func (c *Compute) whyStill(nodes []NodeStatus) Reason {
 	var jobs, trouble []string
 	for _, n := range nodes {
 		jobs = append(jobs, n.Jobs...)
-		for _, r := range []Reason{n.unreachable(), n.Away} {
+		for _, r := range []Reason{n.remark(), n.Away} {
 			if r.Message != "" && !slices.Contains(trouble, r.Message) {
 				trouble = append(trouble, r.Message)
 			}
@@ -178,13 +178,22 @@ func (c *Compute) whyStill(nodes []NodeStatus) Reason {
 	return why
 }
 
-// unreachable is what the node's fleet says of it.
-func (s NodeStatus) unreachable() Reason {
+// remark is what the node's fleet says of it: of one that is heard, what it lacks, and of any other, why it is not.
+func (s NodeStatus) remark() Reason {
 	if s.Remark == "" {
 		return Reason{}
 	}
-	return Reason{Code: "NodeUnreachable", Message: s.Remark, Since: s.Node.Reason.Since}
+	r := Reason{Code: s.Node.Reason.Code, Message: s.Remark, Since: s.Node.Reason.Since}
+	if s.silent() || !s.Node.State.Usable() {
+		r.Code = "NodeUnreachable"
+	}
+	return r
 }
+
+// CodeSilent is of a node, and of a live job with one, that nothing is heard of.
+const CodeSilent = "NodeSilent"
+
+func (s NodeStatus) silent() bool { return s.Away.Code == CodeSilent }
 
 // Usage is how much of something is in use.
 type Usage struct {

@@ -62,3 +62,29 @@ func TestAComputeSaysThatEnginesOfItsNodesAreAway(t *testing.T) {
 		}
 	}
 }
+
+// What a machine lacks is said of one that is heard, too, but not as if it could not be reached.
+func TestAMachineThatIsHeardIsNotSaidToBeOutOfReach(t *testing.T) {
+	joined := Reason{Code: "Joined", Message: "its agent has joined"}
+	const remark = "no python3 there"
+	for name, c := range map[string]struct {
+		state         NodeState
+		away          string
+		code, message string
+	}{
+		"heard":               {NodeIdle, "", "Joined", remark},
+		"silent":              {NodeIdle, CodeSilent, "NodeUnreachable", remark},
+		"given up":            {NodeUnusable, "", "NodeUnreachable", remark},
+		"its engine is away":  {NodeIdle, "EngineAway", "", "it does not answer (node n)"},
+		"silent and given up": {NodeUnusable, CodeSilent, "NodeUnreachable", remark},
+	} {
+		n := NodeStatus{Node: &Node{ID: "n", State: c.state, Reason: joined}, Remark: remark}
+		if c.away != "" {
+			n.Away = Reason{Code: c.away, Message: "it does not answer"}
+		}
+		machine := &Compute{Spec: ComputeSpec{ComputeType: "VirtualMachine"}}
+		if got := machine.Why([]NodeStatus{n}); got.Code != c.code || got.Message != c.message {
+			t.Errorf("%s: it says %+v", name, got)
+		}
+	}
+}

@@ -166,3 +166,52 @@ func TestForgettingAMachineSaysWhatStays(t *testing.T) {
 	l.until("after", trainyard.JobCompleted)
 	l.wait("the old folder goes", func() bool { return !folder() })
 }
+
+// Two machines of one server: each keeps what it made for a job and gives it to the next, one without Python says what it cannot do, and no
+// key by which they are reached is shown or lies anywhere as it is.
+func TestSeveralMachinesOfOneServer(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	machines := map[string]*sshtest.Machine{
+		"with-python": sshtest.New(t, sshtest.Options{}),
+		"without":     sshtest.New(t, sshtest.Options{Config: []string{"SetEnv PATH=" + sshtest.Without(t, "python")}}),
+	}
+	offline(t, machines["with-python"])
+	for name, m := range machines {
+		l.cli(attachArgs(l, m, name)...)
+	}
+	l.run(&place{}, "environment", "with-python", "first")
+	l.run(&place{}, "environment", "with-python", "second")
+	l.run(&place{}, "hello", "without", "shell")
+	l.run(&place{}, "environment", "without", "python")
+	for job, reused := range map[string]bool{"first": false, "second": true} {
+		l.until(job, trainyard.JobCompleted)
+		if _, log := l.files(job); log != "six 1.16.0\n" {
+			t.Errorf("%s prints %q", job, log)
+		}
+		for _, s := range l.story(job).Timeline {
+			if (s.Name == "code" || s.Name == "environment") && (s.Note == "cached") != reused {
+				t.Errorf("%s has its %s %s", job, s.Name, s.Note)
+			}
+		}
+	}
+	l.until("shell", trainyard.JobCompleted)
+	if v := l.until("python", trainyard.JobFailed); v.Failure == nil || v.Failure.Class != trainyard.ClassEnvironment || !strings.Contains(v.Failure.Message, "install python3 on the node") {
+		t.Errorf("without Python: %+v", v.Failure)
+	}
+	if out := l.cli("compute", "show", "-n", "without", "--query", "[reason.code, reason.message]", "-o", "tsv"); !strings.Contains(out, "Joined") || !strings.Contains(out, "no python3 there") {
+		t.Errorf("its compute says %q", out)
+	}
+	secret := strings.Split(strings.TrimSpace(machines["without"].Key), "\n")[3]
+	for _, format := range []string{"json", "yaml", "table"} {
+		if out := l.cli("compute", "show", "-n", "without", "-o", format) + l.cli("compute", "list", "-o", format); strings.Contains(out, secret) || strings.Contains(out, "PRIVATE KEY") {
+			t.Errorf("the key is shown: %s", out)
+		}
+	}
+	if out, err := exec.Command("grep", "-rlF", secret, l.data).Output(); err == nil {
+		t.Errorf("the key lies as it is in %s", out)
+	}
+	if strings.Contains(l.errout.String(), secret) {
+		t.Error("the key is in the server's log")
+	}
+}

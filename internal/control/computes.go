@@ -405,7 +405,7 @@ func (c *Control) Nodes(ctx context.Context, scope trainyard.Scope, name string)
 			s.Away = c.engineAway(n.ID)
 		}
 		if n.State.Usable() && !n.Seen.IsZero() && c.Now().Sub(n.Seen) > quiet {
-			s.Away = trainyard.Reason{Code: codeSilent, Message: "nothing was heard of its agent since " + clock(n.Seen), Since: n.Seen}
+			s.Away = trainyard.Reason{Code: trainyard.CodeSilent, Message: "nothing was heard of its agent since " + clock(n.Seen), Since: n.Seen}
 		}
 		for _, ref := range c.Store.NodeTasks(n.ID) {
 			s.Jobs = append(s.Jobs, ref.Job.Name)

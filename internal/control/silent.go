@@ -14,9 +14,6 @@ import (
 // quiet is how long a node's agent may be silent before those who look at its jobs are told.
 const quiet = 3 * renew
 
-// codeSilent is of a live job with a node that nothing is heard of.
-const codeSilent = "NodeSilent"
-
 // silence is why what is known of a live job may be old: a node of it that was not heard of. ok is false if all speak.
 func (c *Control) silence(ctx context.Context, j *trainyard.Job) (why string, ok bool) {
 	a := j.Status.Current()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -128,6 +129,10 @@ func (v *service) call(ctx context.Context, method, path string, in, out any) er
 	if err != nil {
 		if cause, ok := errors.AsType[*url.Error](err); ok {
 			err = cause.Err
+		}
+		if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+			return v.failed(errAway, "who answers at %s is not believed: %v; if it is yours, add the certificate of its authority to this "+
+				"computer's, or start the server with SSL_CERT_FILE, which names a file with it", v.at.URL, err)
 		}
 		return v.failed(errAway, "it cannot be reached at %s: %v", v.at.URL, err)
 	}

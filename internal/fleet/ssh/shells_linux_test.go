@@ -9,31 +9,10 @@ import (
 	"github.com/trainyard/trainyard/internal/fleet/ssh/sshtest"
 )
 
-// without is a folder with links to all programs of this computer but those whose names begin so.
-func without(t *testing.T, prefix string) string {
-	t.Helper()
-	dir := t.TempDir()
-	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for _, from := range []string{"/usr/bin", "/bin"} {
-		entries, err := os.ReadDir(from)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, e := range entries {
-			if !strings.HasPrefix(e.Name(), prefix) {
-				_ = os.Symlink(filepath.Join(from, e.Name()), filepath.Join(dir, e.Name())) // the second /bin is the first
-			}
-		}
-	}
-	return dir
-}
-
 // A machine without Python is a machine: it says so.
 func TestNoPython(t *testing.T) {
 	t.Parallel()
-	m := sshtest.New(t, sshtest.Options{Config: []string{"SetEnv PATH=" + without(t, "python")}})
+	m := sshtest.New(t, sshtest.Options{Config: []string{"SetEnv PATH=" + sshtest.Without(t, "python")}})
 	f, err := Probe(t.Context(), settings(m), self(t))
 	if err != nil || f.Python != "" || len(f.Notes) != 1 || !strings.Contains(f.Notes[0], "no python3") {
 		t.Errorf("%+v, %v", f, err)
@@ -54,8 +33,8 @@ func TestOtherShellsAndTools(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]sshtest.Options{
 		"bash that greets":        {Shell: "/bin/bash"},
-		"no setsid":               {Config: []string{"SetEnv PATH=" + without(t, "setsid")}},
-		"nothing that makes sums": {Config: []string{"SetEnv PATH=" + without(t, "sha")}},
+		"no setsid":               {Config: []string{"SetEnv PATH=" + sshtest.Without(t, "setsid")}},
+		"nothing that makes sums": {Config: []string{"SetEnv PATH=" + sshtest.Without(t, "sha")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := sshtest.New(t, o)

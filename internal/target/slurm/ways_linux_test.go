@@ -1,14 +1,24 @@
 package slurm
 
 import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
+	"io"
+	"log"
 	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -340,5 +350,79 @@ func TestNothingStaysInTheSharedFolderWhenTheNodeIsLetGo(t *testing.T) {
 				t.Errorf("the second time: %v", err)
 			}
 		})
+	}
+}
+
+// Debian's Slurm knows no tokens, and slurmrestd no TLS, so one stands before the real slurmrestd who has both, as sites have it: who is not
+// named with the token of the day is let in nowhere.
+func TestSlurmrestdByHTTPSWithTokensThatChange(t *testing.T) {
+	s := labBy(t, byREST)
+	s.Folder = t.TempDir()
+	socket := strings.TrimPrefix(s.REST.URL, "unix:")
+	var token atomic.Value
+	token.Store("first")
+	proxy := &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(&url.URL{Scheme: "http", Host: "slurmrestd"})
+			r.Out.Header.Del("X-SLURM-USER-TOKEN")
+			r.Out.Header.Del("X-SLURM-USER-NAME")
+		},
+		Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+		}},
+	}
+	site := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("X-SLURM-USER-NAME") != "researcher" || r.Header.Get("X-SLURM-USER-TOKEN") != token.Load() {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		proxy.ServeHTTP(w, r)
+	}))
+	t.Cleanup(site.Close)
+	site.Config.ErrorLog = log.New(io.Discard, "", 0)
+	file := filepath.Join(t.TempDir(), "token")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("first")
+	s.REST = &slurm.REST{URL: site.URL, User: "researcher", TokenFile: file}
+
+	_, err := (&Config{Settings: s}).Probe(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "certificate") || !strings.Contains(err.Error(), "SSL_CERT_FILE") {
+		t.Errorf("a certificate that nobody vouches for: %v", err)
+	}
+	transport := http.DefaultTransport.(*http.Transport)
+	before := transport.TLSClientConfig
+	pool := x509.NewCertPool()
+	pool.AddCert(site.Certificate())
+	transport.TLSClientConfig = &tls.Config{RootCAs: pool} // as SSL_CERT_FILE does, which is read once in a process
+	t.Cleanup(func() { transport.TLSClientConfig = before })
+
+	if _, err := (&Config{Settings: s}).Probe(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	d := open(t, s, t.TempDir())
+	task := makeTask(t, "by-https", "echo up; while [ ! -e "+filepath.Join(s.Folder, "go")+" ]; do sleep 0.1; done; echo over", 1)
+	start(t, d, task)
+	until(t, time.Minute, "it is up", func() bool { return logOf(t, d, task.ID) == "up\n" }, func() string { return logOf(t, d, task.ID) })
+	token.Store("second") // the first has run out
+	late := makeTask(t, "late", "echo late", 1)
+	start(t, d, late)
+	said := func() string {
+		list, err := d.Observe(t.Context())
+		return fmt.Sprint(list, err)
+	}
+	until(t, time.Minute, "it is said", func() bool { return strings.Contains(said(), "does not let user researcher in") }, said)
+	write("second")
+	if err := os.WriteFile(filepath.Join(s.Folder, "go"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range map[trainyard.TaskID]string{task.ID: "up\nover\n", late.ID: "late\n"} {
+		if o := ended(t, d, id); o.Result.Class != trainyard.ClassOK || logOf(t, d, id) != want {
+			t.Errorf("%v: %+v, log %q", id, *o.Result, logOf(t, d, id))
+		}
 	}
 }

@@ -306,3 +306,24 @@ func must(t testing.TB, err error) {
 		t.Fatal(err)
 	}
 }
+
+// Without is a folder with links to all programs of this computer but those whose names begin so.
+func Without(t testing.TB, prefix string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, from := range []string{"/usr/bin", "/bin"} {
+		entries, err := os.ReadDir(from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range entries {
+			if !strings.HasPrefix(e.Name(), prefix) {
+				_ = os.Symlink(filepath.Join(from, e.Name()), filepath.Join(dir, e.Name())) // the second /bin is the first
+			}
+		}
+	}
+	return dir
+}
