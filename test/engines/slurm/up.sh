@@ -3,7 +3,9 @@
 # node, and slurmrestd on a socket, everything below DIR and nothing in /etc. Needs root and the packages slurm-wlm, munge, openssh-server
 # and slurmrestd; without one of the last two the tests of that way in are left out. The last lines printed are what the tests need:
 #   eval "$(test/engines/slurm/up.sh DIR)"      and afterwards      test/engines/slurm/down.sh DIR
-# NODES, too, may be in the environment; CPUS and MEMORY_MB are what each node claims to have, whatever the machine has.
+# NODES, too, may be in the environment; CPUS and MEMORY_MB are what each node claims to have, whatever the machine has. With ACCOUNTING=1 it
+# has a slurmdbd (packages slurmdbd and mariadb-server-core), runs nothing without an account, and has account team, with QOS normal and, for
+# one job at a time, single; account idle may not use single.
 set -euo pipefail
 export PATH="$PATH:/usr/sbin:/sbin"
 dir=${1:?usage: up.sh DIR [NODES]} nodes=${2:-${NODES:-4}}
@@ -29,6 +31,18 @@ track=proctrack/linuxproc task=task/none ram=no
 if mkdir "/sys/fs/cgroup/memory/trainyard-try-$$" 2>/dev/null; then
 	rmdir "/sys/fs/cgroup/memory/trainyard-try-$$"
 	track=proctrack/cgroup task=task/cgroup ram=yes
+fi
+accounting=AccountingStorageType=accounting_storage/none
+if [ -n "${ACCOUNTING:-}" ]; then
+	for program in slurmdbd mariadbd mariadb-install-db; do
+		command -v "$program" >/dev/null || { echo "up.sh: there is no $program: apt-get install slurmdbd mariadb-server-core" >&2; exit 1; }
+	done
+	dbd=$((port + nodes + 2000))
+	accounting="AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost=127.0.0.1
+AccountingStoragePort=$dbd
+AccountingStoragePass=$dir/run/munge.sock
+AccountingStorageEnforce=associations,limits,qos"
 fi
 host=$(hostname -s) last=$((nodes - 1)) node=n$port- # the names of its cgroups, so no two Slurms may share them
 cat >"$conf" <<END
@@ -60,7 +74,7 @@ DefMemPerCPU=1024
 MaxJobCount=100000
 MinJobAge=${MIN_JOB_AGE:-300}
 KillWait=3
-AccountingStorageType=accounting_storage/none
+$accounting
 JobAcctGatherType=jobacct_gather/none
 JobCompType=jobcomp/filetxt
 JobCompLoc=$dir/log/jobcomp
@@ -107,9 +121,42 @@ await() { # WHAT COMMAND...: until it succeeds
 }
 ready() { [ "$(timeout 2 sinfo -h -N -p main -t idle -o %N 2>/dev/null | wc -l)" = "$nodes" ]; }
 
+# accounts starts a database and slurmdbd, and tells it who may do what.
+accounts() {
+	local sql=$dir/run/sql.sock
+	mkdir -p "$dir/db"
+	mariadb-install-db --no-defaults --user=root --datadir="$dir/db" --auth-root-authentication-method=socket --skip-test-db >"$dir/log/install-db.out" 2>&1
+	run mariadbd mariadbd --no-defaults --user=root --datadir="$dir/db" --socket="$sql" --skip-networking --innodb-buffer-pool-size=32M --pid-file="$dir/run/mariadbd.pid"
+	await "socket of mariadbd" test -S "$sql"
+	cat >"$dir/etc/slurmdbd.conf" <<END
+DbdHost=$host
+DbdAddr=127.0.0.1
+DbdPort=$dbd
+SlurmUser=root
+AuthType=auth/munge
+AuthInfo=socket=$dir/run/munge.sock
+PidFile=$dir/run/slurmdbd.pid
+LogFile=$dir/log/slurmdbd.log
+StorageType=accounting_storage/mysql
+StorageUser=root
+StorageLoc=slurm
+END
+	chmod 600 "$dir/etc/slurmdbd.conf"
+	# Slurm reaches a database by TCP, or by the socket that its client library knows of, which may be named in the environment.
+	MYSQL_UNIX_PORT=$sql SLURM_CONF=$dir/etc/slurmdbd.conf run slurmdbd slurmdbd -D
+	await "answer of slurmdbd" bash -c "sacctmgr -n list cluster >/dev/null 2>&1"
+	sacctmgr -i add cluster "trainyard$port"
+	sacctmgr -i add qos single set MaxJobsPerUser=1
+	sacctmgr -i add account team,idle cluster="trainyard$port"
+	sacctmgr -i add user root account=team,idle defaultaccount=team
+	sacctmgr -i modify account team set qos=normal,single defaultqos=normal
+	sacctmgr -i modify account idle set qos=normal defaultqos=normal
+} >&2
+
 run munged munged -F -f --key-file="$dir/etc/munge.key" --socket="$dir/run/munge.sock" --pid-file="$dir/run/munged.pid" \
 	--log-file="$dir/log/munged.log" --seed-file="$dir/run/munged.seed" --num-threads=4
 await "socket of munged" test -S "$dir/run/munge.sock"
+if [ -n "${ACCOUNTING:-}" ]; then accounts; fi
 run slurmctld slurmctld -D -f "$conf"
 for i in $(seq 0 "$last"); do run "$node$i" slurmd -D -N "$node$i" -f "$conf"; done
 await "$nodes idle nodes" ready
