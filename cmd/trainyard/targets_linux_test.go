@@ -316,6 +316,11 @@ func checkBuild(l *lab, p *place, job string) {
 	}
 	l.file(filepath.Join(job, "Dockerfile"), string(dockerfile))
 	l.run(&place{}, "build", p.compute, job, "environment.build.path="+filepath.Dir(path))
+	l.wait("the build tells of itself while it goes on", func() bool { // its last step takes a while
+		log, err := l.try("job", "logs", "-n", job, "--file", environmentLog)
+		v, failed := l.show(job)
+		return err == nil && failed == nil && strings.Contains(log, "\nbuilt\n") && v.Status == string(trainyard.JobPreparing)
+	})
 	l.until(job, trainyard.JobCompleted)
 	files, first := l.files(job)
 	if !strings.HasPrefix(first, mark) || !strings.Contains(files["environment.txt"], "RUN date") {

@@ -253,6 +253,12 @@ func unplugSlurm(t *testing.T) {
 		s.resume()
 	})
 
+	s.run("scontrol", "update", "nodename="+s.run("sinfo", "-h", "-p", "main", "-o", "%N"), "state=drain", "reason=test")
+	l.run(p, "hello", p.compute, "wants-a-node")
+	l.says("wants-a-node", "Slurm: (", "nodes that it needs are down, drained")
+	s.resume()
+	l.until("wants-a-node", trainyard.JobCompleted)
+
 	l.talks(p, "controller", "environment_variables.PACE=0.5") // its end is seen without the controller, and its reason must be seen before
 	s.saved(l, "controller")                                   // what it has not it forgets, and begins such a job once more
 	s.end("slurmctld")

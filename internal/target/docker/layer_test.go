@@ -232,3 +232,31 @@ func TestAgentKilledWhileItPrepares(t *testing.T) {
 		t.Errorf("it wrote %q (%+v)", got, r)
 	}
 }
+
+// What only conda has is left to the image's own conda. No registry that tests reach has a conda, so a script stands in for it: it makes a
+// Python in the environment, as conda would, and says how it was called.
+func TestTheImagesCondaMakesWhatOnlyCondaHas(t *testing.T) {
+	c := needEngine(t)
+	d := open(t, c, t.TempDir(), trainyard.Resources{})
+	const tool = "#!/bin/sh\nset -e\necho \"$0 $*\"\nwhile [ \"$1\" != -p ]; do shift; done\nenv=$2\nshift 2\n[ \"$1\" = -f ]\ngrep -q 'cudatoolkit=11.8' \"$2\" || { echo 'cannot solve it' >&2; exit 1; }\n" +
+		"mkdir -p \"$env/bin\" \"$CONDA_PKGS_DIRS\"\nln -s /usr/bin/python3 \"$env/bin/python\"\n"
+	for path, called := range map[string]string{
+		"/usr/local/bin/micromamba": "create -y -p /.trainyard/layer/env -f /.trainyard/layer/conda.yaml",
+		"/opt/conda/bin/conda":      "env create -p /.trainyard/layer/env -f /.trainyard/layer/conda.yaml",
+	} {
+		image := fmt.Sprintf("trainyard-test/%s:%d", filepath.Base(path), os.Getpid())
+		if err := buildImage(c, image, map[string]string{"tool": tool, "Dockerfile": "FROM " + c.Image + "\nCOPY tool " + path + "\nRUN chmod 755 " + path + "\n"}, t.TempDir()); err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = dockerCLI(c, "rmi", image) }()
+		task := in(t, "command -v python; ls /.trainyard/layer", trainyard.EnvironmentPlan{Image: image, CondaFile: "dependencies:\n- python=3.8\n- cudatoolkit=11.8\n", Hash: image})
+		if said := prepare(t, d, task).log(); !strings.Contains(said, path+" "+called+"\n") {
+			t.Errorf("the log of the build is %q", said)
+		}
+		if got, r := run(t, d, task); !strings.HasPrefix(got, "/.trainyard/layer/env/bin/python\n") || strings.Contains(got, "packages") {
+			t.Errorf("it wrote %q (%+v)", got, r)
+		}
+		wantFault(t, d, in(t, "true", trainyard.EnvironmentPlan{Image: image, CondaFile: "dependencies:\n- python=3.8\n- nothing\n", Hash: image + "-2"}),
+			"could not be installed on top of image", "cannot solve it", buildLog)
+	}
+}
