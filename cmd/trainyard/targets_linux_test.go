@@ -168,6 +168,8 @@ func placesOf(t *testing.T) []*place {
 			l.attachBySSH("hpc-ssh", conf, login, "main")
 			l.attachBySSH("hpc-ssh-low", conf, login, "low")
 			places = append(places, &place{name: "slurm over ssh", engine: "slurm", lab: l, compute: "hpc-ssh", low: "hpc-ssh-low", lacks: map[string]string{"build": engineless}, take: func(l *lab) { takeSlurm(l, conf) }})
+		} else {
+			leftOut(t, "login node of Slurm", "apt-get install openssh-server")
 		}
 		l.cli("compute", "create", "-n", "pilots", "--type", "amlcompute", "--size", "Standard_F2s_v2", "--location", "pilots", "--max-instances", "2", "--idle-time-before-scale-down", "30", "-o", "none")
 		low, paid := l.rivals("narrow-pilots")

@@ -1,14 +1,20 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -284,6 +290,54 @@ func unplugSlurm(t *testing.T) {
 	s.begin("slurmd", "-D", "-N", node, "-f", conf)
 	s.run("scontrol", "update", "nodename="+node, "state=resume")
 	l.again("node", "node")
+	newToken(l)
+}
+
+// newToken has the token of slurmrestd run out in the middle of a job. What is asked of it meanwhile waits for another, with which the compute
+// is attached again. Debian's slurmrestd knows no tokens: one stands before it who does.
+func newToken(l *lab) {
+	l.t.Helper()
+	var at struct{ REST struct{ URL string } }
+	if err := json.Unmarshal([]byte(os.Getenv("TRAINYARD_TEST_SLURM_REST")), &at); err != nil {
+		l.t.Fatalf("TRAINYARD_TEST_SLURM_REST: %v", err)
+	}
+	var token atomic.Value
+	token.Store("of today")
+	proxy := &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: "slurmrestd"}) },
+		Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", strings.TrimPrefix(at.REST.URL, "unix:"))
+		}},
+	}
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("X-SLURM-USER-NAME") != "root" || r.Header.Get("X-SLURM-USER-TOKEN") != token.Load() {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		r.Header.Del("X-SLURM-USER-TOKEN")
+		proxy.ServeHTTP(w, r)
+	}))
+	l.t.Cleanup(site.Close)
+	file := l.file("hpc-rest.yml", "name: hpc-rest\ntype: slurm\nfolder: "+l.t.TempDir()+"\nrest: {url: "+site.URL+", username: root}\n")
+	attach := func() (string, error) {
+		return l.try("compute", "attach", "-o", "none", "--file", file, "--set", "rest.token="+token.Load().(string))
+	}
+	if out, err := attach(); err != nil {
+		l.t.Fatalf("attach: %v %s", err, out)
+	}
+	p := &place{lab: l, compute: "hpc-rest"}
+	l.talks(p, "old-token")
+	token.Store("of tomorrow")
+	l.run(p, "hello", p.compute, "new-token")
+	l.says("new-token", "does not let user root in", "scontrol token")
+	if out, err := attach(); err != nil {
+		l.t.Fatalf("attach again: %v %s", err, out)
+	}
+	l.until("new-token", trainyard.JobCompleted)
+	l.once("old-token", "")
+	if out := l.cli("compute", "show", "-n", "hpc-rest", "-o", "json"); strings.Contains(out, "of to") {
+		l.t.Errorf("the token is shown: %s", out)
+	}
 }
 
 // unplugPilots kills slurmctld while a pilot node works: what runs there goes on, and what needs a node says why there is none.
@@ -305,11 +359,9 @@ func unplugPilots(l *lab, s slurmParts) {
 	})
 }
 
-// drain evicts the pod of a job of preemption.yml, as kubectl drain does: what it wrote in its grace is the next attempt's.
-func drain(l *lab, p *place, c *cluster, namespace string) {
+// podOf is the path of the pod that a job of preemption.yml or unplug.yml runs in.
+func (c *cluster) podOf(l *lab, namespace, job string) (path, name string) {
 	l.t.Helper()
-	l.run(p, "preemption", p.compute, "drained")
-	l.begun("drained", counts)
 	type listed struct {
 		Items []struct {
 			Metadata struct {
@@ -321,23 +373,45 @@ func drain(l *lab, p *place, c *cluster, namespace string) {
 	var jobs, pods listed
 	c.do(l.t, http.MethodGet, "/apis/batch/v1/namespaces/"+namespace+"/jobs", nil, &jobs)
 	for _, one := range jobs.Items {
-		if strings.Contains(one.Metadata.Annotations["trainyard.io/task-id"], "/drained.") {
+		if strings.Contains(one.Metadata.Annotations["trainyard.io/task-id"], "/"+job+".") {
 			c.do(l.t, http.MethodGet, "/api/v1/namespaces/"+namespace+"/pods?labelSelector=job-name="+one.Metadata.Name, nil, &pods)
 		}
 	}
 	if len(pods.Items) != 1 {
-		l.t.Fatalf("the pods of the job are %+v", pods)
+		l.t.Fatalf("the pods of job %s are %+v", job, pods)
 	}
-	pod := map[string]string{"name": pods.Items[0].Metadata.Name, "namespace": namespace}
-	c.do(l.t, http.MethodPost, "/api/v1/namespaces/"+namespace+"/pods/"+pod["name"]+"/eviction",
-		map[string]any{"apiVersion": "policy/v1", "kind": "Eviction", "metadata": pod}, nil)
+	name = pods.Items[0].Metadata.Name
+	return "/api/v1/namespaces/" + namespace + "/pods/" + name, name
+}
+
+// drain evicts the pod of a job of preemption.yml, as kubectl drain does: what it wrote in its grace is the next attempt's.
+func drain(l *lab, p *place, c *cluster, namespace string) {
+	l.t.Helper()
+	l.run(p, "preemption", p.compute, "drained")
+	l.begun("drained", counts)
+	pod, name := c.podOf(l, namespace, "drained")
+	c.do(l.t, http.MethodPost, pod+"/eviction",
+		map[string]any{"apiVersion": "policy/v1", "kind": "Eviction", "metadata": map[string]string{"name": name, "namespace": namespace}}, nil)
 	l.wentOn("drained")
 	if s := l.story("drained"); s.Attempts[0].Class != trainyard.ClassPreempted {
 		l.t.Errorf("its first attempt ended as %s", s.Attempts[0].Class)
 	}
 }
 
-// unplugKubernetes stops the API server, then the kubelet of a job's node, for ever in the eyes of the cluster.
+// killNode takes the power from the node that a job runs on, and gives it back when the job's next attempt waits for a node.
+func killNode(l *lab, p *place, c *cluster, namespace string, part func(do, name string)) {
+	l.t.Helper()
+	l.talks(p, "power-cut")
+	pod, _ := c.podOf(l, namespace, "power-cut")
+	part("off", "node")
+	l.says("power-cut", "Kubernetes has not heard of node test-node since before ")
+	c.do(l.t, http.MethodDelete, pod, map[string]any{"gracePeriodSeconds": 1}, nil) // as Kubernetes does after five minutes
+	l.says("power-cut", "no node has room: 0/1 nodes are available")
+	part("start", "kubelet")
+	l.again("power-cut", "the node does not answer")
+}
+
+// unplugKubernetes stops the API server, then the kubelet of a job's node, drains the node, and kills it.
 func unplugKubernetes(t *testing.T) {
 	t.Parallel()
 	file := engineAt("TRAINYARD_TEST_KUBECONFIG")
@@ -371,6 +445,7 @@ func unplugKubernetes(t *testing.T) {
 
 	namespace := l.cli("compute", "show", "-n", p.compute, "--query", "namespace", "-o", "tsv")
 	drain(l, p, newCluster(t, file), namespace)
+	killNode(l, p, newCluster(t, file), namespace, part)
 	kept := func() int {
 		var all struct{ Items []struct{} }
 		newCluster(t, file).do(t, http.MethodGet, "/api/v1/namespaces/"+namespace+"/configmaps?labelSelector=trainyard.io/program", nil, &all)

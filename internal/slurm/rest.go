@@ -174,7 +174,7 @@ func (v *service) read(resp *http.Response, data []byte, out any) error {
 		if v.at.User != "" {
 			who = "user " + v.at.User
 		}
-		return v.failed(errAway, "it does not let %s in (HTTP %d): a token may have run out; make another with \"scontrol token username=USER lifespan=SECONDS\"",
+		return v.failed(errAway, "it does not let %s in (HTTP %d): a token may have run out; make another with \"scontrol token username=USER lifespan=SECONDS\", and attach the compute with it again or write it into the file",
 			who, resp.StatusCode)
 	case resp.StatusCode == http.StatusNotFound && len(a.Errors) == 0:
 		return v.failed(nil, "there is no %s at %s; start it with -s openapi/%s (Slurm 22.05 to 23.11)", api, v.at.URL, api)

@@ -91,6 +91,10 @@ func judge(s *sight, now time.Time) verdict {
 			continue
 		}
 		v.state = trainyard.TaskRunning
+		if since := p.silent(); !since.IsZero() && v.progress == "" {
+			v.progress = fmt.Sprintf("Kubernetes has not heard of node %s since before %s, and gives up what runs there if that lasts",
+				p.Spec.Node, since.UTC().Format(time.TimeOnly+" MST"))
+		}
 		if v.started.IsZero() || c.State.Running.Started.Before(v.started) {
 			v.started = c.State.Running.Started
 		}
@@ -103,6 +107,16 @@ func judge(s *sight, now time.Time) verdict {
 		v.progress = s.waits(running)
 	}
 	return v
+}
+
+// silent is since when its node is known not to answer, zero if it does. Nothing of ours keeps a pod from being ready whose container is: it is
+// Kubernetes that calls such pods not ready, with no reason of its own, when nothing was heard of their node for a while (50 s unless told).
+func (p *podSight) silent() time.Time {
+	c, ready := p.container(), p.condition("Ready")
+	if c == nil || !c.Ready || ready == nil || ready.Status != "False" || ready.Reason != "" {
+		return time.Time{}
+	}
+	return ready.Changed
 }
 
 // starting says whether the pod's node is at work on it.

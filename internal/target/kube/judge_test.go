@@ -245,6 +245,24 @@ func TestWaits(t *testing.T) {
 	}
 }
 
+// Kubernetes calls a pod not ready, and gives no reason, when its node is silent; the kubelet gives one.
+func TestASilentNodeIsSaidOfWhatRunsThere(t *testing.T) {
+	const running = `{"phase":"Running","podIP":"10.0.0.1","containerStatuses":[{"name":"task","ready":%t,"state":{"running":{"startedAt":"2026-01-01T12:00:00Z"}}}],
+		"conditions":[{"type":"Ready","status":"False","reason":%q,"lastTransitionTime":"2026-01-01T12:01:00Z"}]}`
+	for name, c := range map[string]struct {
+		status, words string
+	}{
+		"silent":               {fmt.Sprintf(running, true, ""), "Kubernetes has not heard of node n1 since before 12:01:00 UTC, and gives up what runs there if that lasts"},
+		"the container is not": {fmt.Sprintf(running, false, ""), ""},
+		"the kubelet says so":  {fmt.Sprintf(running, true, "ContainersNotReady"), ""},
+		"well":                 {runningJSON, ""},
+	} {
+		if v := judge(&sight{ranks: 1, job: &job{}, pods: []podSight{begun(podJSON(t, "p0", c.status))}}, t0); v.state != trainyard.TaskRunning || v.progress != c.words {
+			t.Errorf("%s: it is %s: %q", name, v.state, v.progress)
+		}
+	}
+}
+
 func TestAGangBeginsWhenAllAreUp(t *testing.T) {
 	s := &sight{ranks: 2, job: &job{}, pods: []podSight{{pod: podJSON(t, "p0", runningJSON)}}}
 	if v := judge(s, t0); v.ready || v.progress != "waiting for the cluster to make its pods" {

@@ -1,8 +1,11 @@
 package kube
 
 import (
+	"slices"
 	"strings"
 	"testing"
+
+	"go.yaml.in/yaml/v4"
 
 	"github.com/trainyard/trainyard"
 )
@@ -120,5 +123,37 @@ func TestShmSizes(t *testing.T) {
 		if got := shmQuantity(size); got != want {
 			t.Errorf("%s is %s, want %s", size, got, want)
 		}
+	}
+}
+
+// What Probe asks for is what the manifest grants, to the last verb.
+func TestTheManifestHasTheRightsThatAreAskedFor(t *testing.T) {
+	var asked, granted []string
+	for _, r := range rights(true) {
+		asked = append(asked, r.String())
+	}
+	for _, text := range strings.Split(Manifest("team"), "\n---\n") {
+		var o struct {
+			Rules []struct {
+				APIGroups        []string `yaml:"apiGroups"`
+				Resources, Verbs []string
+			}
+		}
+		if err := yaml.Unmarshal([]byte(text), &o); err != nil {
+			t.Fatal(err)
+		}
+		for _, rule := range o.Rules {
+			for _, resource := range rule.Resources {
+				for _, verb := range rule.Verbs {
+					name, part, _ := strings.Cut(resource, "/")
+					granted = append(granted, right{verb: verb, group: rule.APIGroups[0], resource: name, part: part}.String())
+				}
+			}
+		}
+	}
+	slices.Sort(asked)
+	slices.Sort(granted)
+	if !slices.Equal(asked, granted) {
+		t.Errorf("asked for are %q, granted %q", asked, granted)
 	}
 }

@@ -51,28 +51,27 @@ func (r right) String() string {
 // rights are those of manifests/rbac.yaml; queued says whether those of Kueue's are wanted.
 func rights(queued bool) []right {
 	var all []right
-	add := func(group, resource, part string, verbs ...string) {
+	add := func(optional, group, resource, part string, verbs ...string) {
 		for _, v := range verbs {
-			all = append(all, right{verb: v, group: group, resource: resource, part: part})
+			all = append(all, right{verb: v, group: group, resource: resource, part: part, cluster: resource == nodes, optional: optional})
 		}
 	}
-	add("batch", jobs, "", "get", "list", "watch", "create", "delete")
-	add("", pods, "", "list", "watch", "delete")
-	add("", pods, "log", "get")
-	add("", pods, "exec", "get", "create")
-	add("", secrets, "", "create", "patch", "delete")
-	add("", services, "", "create", "patch", "delete")
-	for _, v := range []string{"list", "create", "delete"} {
-		all = append(all, right{verb: v, resource: configMaps, optional: "the program is sent into every pod, and many jobs at once take longer"})
-	}
-	all = append(all,
-		right{verb: "list", resource: events, optional: "why the cluster makes no pod, as when a quota is used up, is not said"},
-		right{verb: "list", resource: nodes, cluster: true, optional: "what the cluster has is not known"},
-		right{verb: "get", resource: nodes, cluster: true, optional: "a node that does not answer is not told from one that is slow"})
+	add("", "batch", jobs, "", "get", "list", "watch", "create", "delete")
+	add("", "", pods, "", "list", "watch", "delete")
+	add("", "", pods, "log", "get")
+	add("", "", pods, "exec", "get", "create")
+	add("", "", secrets, "", "create", "patch", "delete")
+	add("", "", services, "", "create", "patch", "delete")
+	const serves = "no model can be served there"
+	add(serves, "apps", deployments, "", "get", "list", "watch", "create", "patch", "delete")
+	add(serves, "", pods, "portforward", "get", "create")
+	add("the program is sent into every pod, and many jobs at once take longer", "", configMaps, "", "list", "create", "delete")
+	add("why the cluster makes no pod, as when a quota is used up, is not said", "", events, "", "list")
+	add("what the cluster has is not known", "", nodes, "", "list")
+	add("a node that does not answer is not told from one that is slow", "", nodes, "", "get")
 	if queued {
-		all = append(all,
-			right{verb: "list", group: kueueGroup, resource: workloads, optional: "why a task waits in Kueue's queue, or was taken back into it, is not said"},
-			right{verb: "get", group: kueueGroup, resource: localQueues, optional: "whether the queue is there is not known"})
+		add("why a task waits in Kueue's queue, or was taken back into it, is not said", kueueGroup, workloads, "", "list")
+		add("whether the queue is there is not known", kueueGroup, localQueues, "", "get")
 	}
 	return all
 }
