@@ -284,13 +284,16 @@ func leaveEnd(path string, end trainyard.TaskEnd) error {
 		return err
 	}
 	if len(data) > maxEnd {
-		end.Warnings = nil
 		for i := range end.Spans {
 			end.Spans[i].Note = ""
 		}
-		end.Result.Message = end.Result.Message[:min(len(end.Result.Message), 1000)]
-		if data, err = json.Marshal(end); err != nil {
-			return err
+		end.Result.Message = strings.ToValidUTF8(end.Result.Message[:min(len(end.Result.Message), 1000)], "")
+		warnings := end.Warnings
+		for n := len(warnings); len(data) > maxEnd && n >= 0; n-- { // as many of the first as have room
+			end.Warnings = warnings[:n]
+			if data, err = json.Marshal(end); err != nil {
+				return err
+			}
 		}
 	}
 	// A pod's termination message is a file that cannot be replaced, so it is written in place; elsewhere half of it must not be seen.

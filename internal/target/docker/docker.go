@@ -132,6 +132,7 @@ func (c *Config) open(ctx context.Context, env target.Env, step func(string)) (*
 			e.host(), away)
 	}
 	if err := os.MkdirAll(filepath.Join(env.Dir, tasksDir), 0o700); err != nil {
+		e.close()
 		return nil, fmt.Errorf("open docker target: %w", err)
 	}
 	lock, err := lockDir(ctx, env.Dir)

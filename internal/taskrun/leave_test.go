@@ -1,0 +1,43 @@
+package taskrun
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/trainyard/trainyard"
+)
+
+// What is left of a task has little room: the first warnings stay, and so does the end of a job that says much.
+func TestAnEndHasRoomForItsFirstWarnings(t *testing.T) {
+	for name, c := range map[string]struct {
+		warnings, message, note int // lengths
+		kept                    int
+	}{
+		"all":               {100, 100, 100, 10},
+		"the first":         {900, 100, 100, 4},
+		"beside a long end": {900, 9000, 900, 3},
+		"none":              {9000, 9000, 900, 0},
+	} {
+		end := trainyard.TaskEnd{Result: trainyard.Result{Class: trainyard.ClassUser, ExitCode: 3, Message: "x" + strings.Repeat("é", c.message/2)}, Spans: []trainyard.Span{{Name: "user",
+			Start: time.Unix(1, 0), End: time.Unix(2, 0), Note: strings.Repeat("n", c.note)}}}
+		for range 10 {
+			end.Warnings = append(end.Warnings, strings.Repeat("w", c.warnings))
+		}
+		path := filepath.Join(t.TempDir(), "end")
+		if err := leaveEnd(path, end); err != nil {
+			t.Fatal(err)
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var left trainyard.TaskEnd
+		if err := json.Unmarshal(data, &left); err != nil || len(data) > maxEnd || left.Result.ExitCode != 3 || strings.ContainsRune(left.Result.Message, '\uFFFD') || len(left.Warnings) != c.kept {
+			t.Errorf("%s: %d bytes with %d warnings are left (%v)", name, len(data), len(left.Warnings), err)
+		}
+	}
+}
