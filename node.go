@@ -306,6 +306,7 @@ type Machine struct {
 	Compute ComputeKey   `json:"compute"`
 	State   MachineState `json:"state"`
 	Note    string       `json:"note,omitempty"`
+	Cut     bool         `json:"cut,omitempty"` // it cannot be reached; Note says why
 }
 
 // FleetWanted is every machine a location should have. It replaces what was said before.

@@ -83,7 +83,8 @@ type Page[T any] struct {
 type NodeStatus struct {
 	Node   *Node
 	Jobs   []string // names of the jobs whose tasks it holds
-	Remark string   // what its fleet says of it, such as why it is cut off; "": nothing
+	Remark string   // what its fleet says of it, such as why it is cut off, or what it lacks; "": nothing
+	Cut    bool     // its fleet cannot reach it; Remark says why
 	Away   Reason   // that an engine of it does not answer; without a message: all do
 }
 
@@ -109,7 +110,7 @@ func (c *Compute) Why(nodes []NodeStatus) Reason {
 		case n.Away.Message != "" && c.Hosted():
 			return n.Away
 		case c.Hosted():
-		case n.Remark != "" && (n.Away.Message == "" || n.silent()):
+		case n.Remark != "" && (n.Cut || n.Away.Message == ""):
 			return n.remark()
 		case !n.Node.State.Usable():
 			return n.Node.Reason
@@ -178,22 +179,17 @@ func (c *Compute) whyStill(nodes []NodeStatus) Reason {
 	return why
 }
 
-// remark is what the node's fleet says of it: of one that is heard, what it lacks, and of any other, why it is not.
+// remark is what the node's fleet says of it.
 func (s NodeStatus) remark() Reason {
 	if s.Remark == "" {
 		return Reason{}
 	}
 	r := Reason{Code: s.Node.Reason.Code, Message: s.Remark, Since: s.Node.Reason.Since}
-	if s.silent() || !s.Node.State.Usable() {
+	if s.Cut {
 		r.Code = "NodeUnreachable"
 	}
 	return r
 }
-
-// CodeSilent is of a node, and of a live job with one, that nothing is heard of.
-const CodeSilent = "NodeSilent"
-
-func (s NodeStatus) silent() bool { return s.Away.Code == CodeSilent }
 
 // Usage is how much of something is in use.
 type Usage struct {

@@ -65,23 +65,17 @@ func TestAComputeSaysThatEnginesOfItsNodesAreAway(t *testing.T) {
 
 // What a machine lacks is said of one that is heard, too, but not as if it could not be reached.
 func TestAMachineThatIsHeardIsNotSaidToBeOutOfReach(t *testing.T) {
-	joined := Reason{Code: "Joined", Message: "its agent has joined"}
-	const remark = "no python3 there"
 	for name, c := range map[string]struct {
-		state         NodeState
+		cut           bool
 		away          string
 		code, message string
 	}{
-		"heard":               {NodeIdle, "", "Joined", remark},
-		"silent":              {NodeIdle, CodeSilent, "NodeUnreachable", remark},
-		"given up":            {NodeUnusable, "", "NodeUnreachable", remark},
-		"its engine is away":  {NodeIdle, "EngineAway", "", "it does not answer (node n)"},
-		"silent and given up": {NodeUnusable, CodeSilent, "NodeUnreachable", remark},
+		"heard":              {false, "", "Joined", "no python3 there"},
+		"its engine is away": {false, "dockerd is away", "", "dockerd is away (node n)"},
+		"cut off":            {true, "", "NodeUnreachable", "no python3 there"},
+		"cut off, as it was": {true, "dockerd is away", "NodeUnreachable", "no python3 there"},
 	} {
-		n := NodeStatus{Node: &Node{ID: "n", State: c.state, Reason: joined}, Remark: remark}
-		if c.away != "" {
-			n.Away = Reason{Code: c.away, Message: "it does not answer"}
-		}
+		n := NodeStatus{Node: &Node{ID: "n", State: NodeIdle, Reason: Reason{Code: "Joined", Message: "its agent has joined"}}, Remark: "no python3 there", Cut: c.cut, Away: Reason{Message: c.away}}
 		machine := &Compute{Spec: ComputeSpec{ComputeType: "VirtualMachine"}}
 		if got := machine.Why([]NodeStatus{n}); got.Code != c.code || got.Message != c.message {
 			t.Errorf("%s: it says %+v", name, got)

@@ -345,6 +345,22 @@ func checkGang(l *lab, p *place, job string) {
 			l.t.Errorf("log %q lacks %q", log, want)
 		}
 	}
+	canceled := job + "-canceled"
+	l.run(p, "gang", p.compute, canceled, `command=exec 3>&1; sh -c "trap 'sleep 1; echo rank $RANK saved >&3; exit 0' TERM; echo rank $RANK begun; while :; do sleep 0.1; done" | cat`)
+	for rank := range 2 {
+		l.wait("both have begun", func() bool {
+			log, err := l.try("job", "logs", "-n", canceled, "--file", fmt.Sprintf("user_logs/std_log_process_%d.txt", rank))
+			return err == nil && strings.Contains(log, fmt.Sprintf("rank %d begun\n", rank))
+		})
+	}
+	l.cli("job", "cancel", "-n", canceled)
+	l.until(canceled, trainyard.JobCanceled)
+	_, log = l.files(canceled)
+	for rank := range 2 { // its shell was gone at once
+		if want := fmt.Sprintf("rank %d saved\n", rank); !strings.Contains(log, want) {
+			l.t.Errorf("log %q lacks %q", log, want)
+		}
+	}
 }
 
 func checkTimeout(l *lab, p *place, job string) {

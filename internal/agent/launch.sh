@@ -72,6 +72,27 @@ look_for_silent() {
 	done
 }
 
+# linger leaves what processes have started the rest of the grace: a shell dies of SIGTERM at once, what it waited for may be saving its work.
+linger() {
+	local leader
+	for leader in "${leaders[@]}"; do
+		while [ "$SECONDS" -lt "$deadline" ] && lives "$leader"; do sleep 0.1; done
+	done
+}
+
+# lives says whether something of the group that LEADER led still runs: who would bury the dead of it may be slow, or not there.
+lives() {
+	local file line state parent group rest
+	kill -0 -- "-$1" || return 1
+	[ -e /proc/self/stat ] || return 0
+	for file in /proc/[0-9]*/stat; do
+		read -r line <"$file" || continue
+		read -r state parent group rest <<<"${line##*) }"
+		if [ "$group" = "$1" ] && [ "$state" != Z ] && [ "$state" != X ]; then return 0; fi
+	done
+	return 1
+}
+
 # supervise waits for all processes and ends the script.
 supervise() {
 	local index kind status
@@ -84,6 +105,9 @@ supervise() {
 		fi
 		if [ "$deadline" != 0 ] && [ "$SECONDS" -ge "$deadline" ]; then break; fi
 	done
-	if [ "$deadline" != 0 ]; then tell KILL; fi
+	if [ "$deadline" != 0 ]; then
+		if [ "$result" != 0 ]; then linger; fi
+		tell KILL
+	fi
 	exit "$result"
 }

@@ -228,6 +228,37 @@ func TestSignalIsPassedOn(t *testing.T) {
 	gone(t, s)
 }
 
+// A shell dies of SIGTERM at once, and says so; what it waited for has the rest of the grace all the same, whoever it was that ended them.
+func TestWhatAShellLeavesBehindKeepsItsGrace(t *testing.T) {
+	const saves = `trap 'sleep 0.5; echo saved >saved.$RANK; exit 0' TERM; touch up.$RANK; while :; do sleep 0.05; done`
+	for name, c := range map[string]struct {
+		ends func(s *started) error
+		code int
+	}{
+		"a signal":           {func(s *started) error { return s.Process.Signal(syscall.SIGTERM) }, 143},
+		"the end of another": {func(s *started) error { return os.WriteFile(filepath.Join(s.Dir, "fail"), nil, 0o600) }, 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := start(t, gangTask("PyTorch", 1, 3), `if [ $RANK = 2 ]; then until [ -e fail ]; do sleep 0.05; done; exit 5; fi; export RANK; bash -c "`+strings.ReplaceAll(saves, `$`, `\$`)+`" | cat`)
+			for _, rank := range []string{"0", "1"} {
+				await(t, func() bool { _, err := os.Stat(filepath.Join(s.Dir, "up."+rank)); return err == nil })
+			}
+			if err := c.ends(s); err != nil {
+				t.Fatal(err)
+			}
+			if got := s.code(t); got != c.code {
+				t.Errorf("exit %d, want %d", got, c.code)
+			}
+			for _, rank := range []string{"0", "1"} {
+				if _, err := os.Stat(filepath.Join(s.Dir, "saved."+rank)); err != nil {
+					t.Errorf("rank %s could not save", rank)
+				}
+			}
+			gone(t, s)
+		})
+	}
+}
+
 func TestProcessKilledWithItsWholeGroup(t *testing.T) {
 	s := start(t, gangTask("PyTorch", 1, 2), `if [ $RANK = 1 ]; then kill -KILL 0; fi; sleep 60`)
 	if c := s.code(t); c != 137 {

@@ -121,7 +121,7 @@ func TestACancelThatWaitsForASilentNodeSaysSo(t *testing.T) {
 	now := c.Now()
 	c.Now = func() time.Time { return now.Add(2 * quiet) }
 	want := "canceled by admin; nothing was heard of node node since " + clock(now)
-	if why := jobOf(t, c).Status.Reason; why.Code != trainyard.CodeSilent || !strings.Contains(why.Message, want) || !strings.Contains(why.Message, "the node is ended, and the job with it") {
+	if why := jobOf(t, c).Status.Reason; why.Code != codeSilent || !strings.Contains(why.Message, want) || !strings.Contains(why.Message, "the node is ended, and the job with it") {
 		t.Errorf("it says %+v", why)
 	}
 }

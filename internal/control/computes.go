@@ -400,12 +400,13 @@ func (c *Control) Nodes(ctx context.Context, scope trainyard.Scope, name string)
 	var out []trainyard.NodeStatus
 	for _, n := range nodes {
 		n.State, n.Seen = c.stateOf(n), c.lastSeen(n.ID)
-		s := trainyard.NodeStatus{Node: n, Remark: c.remarkOf(n.ID)}
+		s := trainyard.NodeStatus{Node: n}
+		s.Remark, s.Cut = c.remarkOf(n.ID)
 		if n.State.Usable() || comp.Hosted() { // of another that is silent itself this is old news
 			s.Away = c.engineAway(n.ID)
 		}
 		if n.State.Usable() && !n.Seen.IsZero() && c.Now().Sub(n.Seen) > quiet {
-			s.Away = trainyard.Reason{Code: trainyard.CodeSilent, Message: "nothing was heard of its agent since " + clock(n.Seen), Since: n.Seen}
+			s.Away = trainyard.Reason{Code: codeSilent, Message: "nothing was heard of its agent since " + clock(n.Seen), Since: n.Seen}
 		}
 		for _, ref := range c.Store.NodeTasks(n.ID) {
 			s.Jobs = append(s.Jobs, ref.Job.Name)

@@ -64,15 +64,15 @@ type Control struct {
 	scale *loop.Wake // something changed that the scaler should see
 
 	mu      sync.Mutex
-	seen    map[trainyard.NodeID]time.Time        // last sign of life
-	tasks   map[trainyard.TaskID]*trainyard.Task  // as handed to nodes, so that tokens in them stay the same
-	remarks map[trainyard.NodeID]string           // what fleets say of their machines
-	away    map[string]string                     // by location: why nothing is known of its machines
-	silent  map[trainyard.NodeID]trainyard.Reason // of nodes whose agents have reported: with an engine that does not answer
-	polled  map[trainyard.JobKey]bool             // live jobs that a run-history client watches
-	limits  map[trainyard.ComputeKey]limit        // as the scaler found them when it last looked
-	looked  chan struct{}                         // closed when it has acted on that once
-	begin   sync.Once                             // closes looked
+	seen    map[trainyard.NodeID]time.Time         // last sign of life
+	tasks   map[trainyard.TaskID]*trainyard.Task   // as handed to nodes, so that tokens in them stay the same
+	remarks map[trainyard.NodeID]trainyard.Machine // what fleets say of their machines
+	away    map[string]string                      // by location: why nothing is known of its machines
+	silent  map[trainyard.NodeID]trainyard.Reason  // of nodes whose agents have reported: with an engine that does not answer
+	polled  map[trainyard.JobKey]bool              // live jobs that a run-history client watches
+	limits  map[trainyard.ComputeKey]limit         // as the scaler found them when it last looked
+	looked  chan struct{}                          // closed when it has acted on that once
+	begin   sync.Once                              // closes looked
 	nodes   *topics[trainyard.NodeID]
 	fleets  *topics[string]
 	images  images
@@ -97,7 +97,7 @@ type Control struct {
 func New(cfg Config) *Control {
 	c := &Control{
 		Config: cfg, sched: loop.NewWake(), scale: loop.NewWake(),
-		seen: map[trainyard.NodeID]time.Time{}, tasks: map[trainyard.TaskID]*trainyard.Task{}, polled: map[trainyard.JobKey]bool{}, remarks: map[trainyard.NodeID]string{}, away: map[string]string{},
+		seen: map[trainyard.NodeID]time.Time{}, tasks: map[trainyard.TaskID]*trainyard.Task{}, polled: map[trainyard.JobKey]bool{}, remarks: map[trainyard.NodeID]trainyard.Machine{}, away: map[string]string{},
 		silent: map[trainyard.NodeID]trainyard.Reason{}, looked: make(chan struct{}),
 		nodes: newTopics[trainyard.NodeID](cfg.Now().UnixNano()), fleets: newTopics[string](cfg.Now().UnixNano()),
 		served: newServed(), routes: newTopics[string](cfg.Now().UnixNano()), gathered: newGathered(), images: newImages(),

@@ -187,7 +187,7 @@ func (c *Control) present(ctx context.Context, j *trainyard.Job) *trainyard.Job 
 		if j.Status.State == trainyard.JobCancelRequested {
 			last.Message = j.Status.Canceled() // that its process is being stopped nobody knows
 		}
-		j.Status.Reason = trainyard.Reason{Code: trainyard.CodeSilent, Message: strings.TrimPrefix(last.Message+"; ", "; ") + why, Since: last.Since}
+		j.Status.Reason = trainyard.Reason{Code: codeSilent, Message: strings.TrimPrefix(last.Message+"; ", "; ") + why, Since: last.Since}
 	}
 	if j.Status.State == trainyard.JobQueued {
 		if why := c.whyQueued(j.Key()); why.Message != "" {
@@ -198,7 +198,7 @@ func (c *Control) present(ctx context.Context, j *trainyard.Job) *trainyard.Job 
 			j.Status.Reason = why
 		}
 	}
-	if now := j.Status.Reason; now.Code == trainyard.CodeSilent || now.Code == codeUnseen || j.Status.State == trainyard.JobQueued {
+	if now := j.Status.Reason; now.Code == codeSilent || now.Code == codeUnseen || j.Status.State == trainyard.JobQueued {
 		if n := len(j.Status.Timeline); n > 0 {
 			j.Status.Timeline[n-1].Note = now.Message
 		}

@@ -14,6 +14,9 @@ import (
 // quiet is how long a node's agent may be silent before those who look at its jobs are told.
 const quiet = 3 * renew
 
+// codeSilent is of a live job with a node that nothing is heard of.
+const codeSilent = "NodeSilent"
+
 // silence is why what is known of a live job may be old: a node of it that was not heard of. ok is false if all speak.
 func (c *Control) silence(ctx context.Context, j *trainyard.Job) (why string, ok bool) {
 	a := j.Status.Current()
@@ -26,7 +29,7 @@ func (c *Control) silence(ctx context.Context, j *trainyard.Job) (why string, ok
 			continue
 		}
 		c.mu.Lock()
-		last, note := c.seen[t.Node], c.remarks[t.Node]
+		last, note := c.seen[t.Node], c.remarks[t.Node].Note
 		c.mu.Unlock()
 		if !last.IsZero() && c.Now().Sub(last) > quiet {
 			text := fmt.Sprintf("nothing was heard of node %s since %s", t.Node, clock(last))
@@ -79,15 +82,16 @@ func (c *Control) remark(machines []trainyard.Machine) {
 		if m.Note == "" {
 			delete(c.remarks, m.ID)
 		} else {
-			c.remarks[m.ID] = m.Note
+			c.remarks[m.ID] = m
 		}
 	}
 }
 
-func (c *Control) remarkOf(id trainyard.NodeID) string {
+func (c *Control) remarkOf(id trainyard.NodeID) (note string, cut bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.remarks[id]
+	m := c.remarks[id]
+	return m.Note, m.Cut
 }
 
 // What is kept of what a machine says of itself, which may be anything.

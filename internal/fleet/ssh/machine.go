@@ -279,12 +279,12 @@ func (m *machine) describe() trainyard.Machine {
 	case m.growing != nil && out.State != trainyard.MachineRunning:
 		out.State, out.Note = trainyard.MachineStarting, m.doing
 	case m.line == nil && m.cut.Kind == login.Network:
-		out.Note = fmt.Sprintf("cut off since %s: %s", clock(m.since, now), m.cut.Short)
+		out.Cut, out.Note = true, fmt.Sprintf("cut off since %s: %s", clock(m.since, now), m.cut.Short)
 		if out.State == trainyard.MachineRunning {
 			out.Note += "; tasks there go on"
 		}
 	case m.line == nil && m.cut.Kind != login.None: // only somebody can mend that; as a dead machine it is asked for again, with what was mended
-		out.State, out.Note = trainyard.MachineDead, m.cut.Short
+		out.State, out.Cut, out.Note = trainyard.MachineDead, true, m.cut.Short
 	case m.line == nil && out.State == trainyard.MachineRunning:
 		out.Note = "connecting"
 	case out.State == trainyard.MachineRunning && now.Before(m.stale):

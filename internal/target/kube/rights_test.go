@@ -3,10 +3,12 @@
 package kube
 
 import (
+	"encoding/json"
 	"io"
 	"log/slog"
 	"net/http"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -18,9 +20,10 @@ import (
 	"github.com/trainyard/trainyard/internal/target"
 )
 
-// The rights in the manifest are enough, and the lack of one is said by its name.
+// The rights in the manifest are enough and none too many, and the lack of one is said by its name.
 func TestTheManifestsRightsAreEnough(t *testing.T) {
 	b := newBench(t, nil)
+	began := time.Now()
 	b.grant("rights")
 	text := b.account("rights")
 
@@ -48,6 +51,30 @@ func TestTheManifestsRightsAreEnough(t *testing.T) {
 			t.Errorf("log is %q", got)
 		}
 		b.must(b.Remove(t.Context(), k.ID))
+		b.must(b.Remove(t.Context(), r.ID))
+		if _, err := b.keepProgram(t.Context()); err != nil {
+			t.Error(err)
+		}
+		w := b.task(1, "true")
+		w.ID = trainyard.MakeTaskID(w.ID.Job(), 3, 0)
+		w.Environment = &trainyard.EnvironmentPlan{Image: "trainyard.test/no-such:1"}
+		b.start(w)
+		b.says(w, "cannot be pulled")
+		eventually(t, "events are asked", func() bool { return b.used(began)["list events"] })
+		b.must(b.Remove(t.Context(), w.ID))
+		b.must(b.Leave(t.Context()))
+	})
+	t.Run("and all are made use of", func(t *testing.T) {
+		used := b.used(began)
+		for _, r := range rights(false) {
+			name := r.String()
+			if other := map[string]string{"create": "get", "get": "create"}[r.verb]; (r.part == "exec" || r.part == "portforward") && other != "" {
+				name = right{verb: other, resource: r.resource, part: r.part}.String() // which of the two it takes is the version of Kubernetes'
+			}
+			if !used[r.String()] && !used[name] {
+				t.Errorf("nothing makes use of the right to %s", r)
+			}
+		}
 	})
 	t.Run("and their lack is said", func(t *testing.T) {
 		c := b.cfg
@@ -71,6 +98,29 @@ func TestTheManifestsRightsAreEnough(t *testing.T) {
 	})
 	if _, err := Probe(t.Context(), Config{Kubeconfig: b.cfg.Kubeconfig, Namespace: "nowhere"}); err == nil || !strings.Contains(err.Error(), `"nowhere" not found`) {
 		t.Errorf("of a namespace that is not there probe says %v", err)
+	}
+}
+
+// used are the rights that the account of namespace "rights" has made use of since, as the API server wrote them down.
+func (b *bench) used(since time.Time) map[string]bool {
+	b.Helper()
+	f, err := os.Open(filepath.Join(filepath.Dir(os.Getenv("TRAINYARD_TEST_KUBECONFIG")), "log", "audit.log"))
+	b.must(err)
+	defer f.Close()
+	used := map[string]bool{}
+	for lines := json.NewDecoder(f); ; {
+		var e struct {
+			Verb      string
+			Stamp     time.Time `json:"stageTimestamp"`
+			ObjectRef struct{ APIGroup, Resource, Subresource string }
+			Status    struct{ Code int } `json:"responseStatus"`
+		}
+		if lines.Decode(&e) != nil { // its end, or a line that is being written
+			return used
+		}
+		if !e.Stamp.Before(since) && e.Status.Code != http.StatusForbidden {
+			used[right{verb: e.Verb, group: e.ObjectRef.APIGroup, resource: e.ObjectRef.Resource, part: e.ObjectRef.Subresource}.String()] = true
+		}
 	}
 }
 

@@ -15,6 +15,9 @@ import (
 // decideWithin bounds how long a process whose agent died may take to find its gate closed.
 const decideWithin = 2 * time.Second
 
+// stopOnItsWay is how long a task that has died of SIGTERM waits for word that it was to end.
+const stopOnItsWay = time.Second
+
 // settlePause is between looks at what a stopped task's main process left behind. It is on no job's normal path.
 const settlePause = 10 * time.Millisecond
 
@@ -163,12 +166,17 @@ func (d *Driver) deadline(t *task) (time.Time, bool) {
 }
 
 // settle ends what the task's main process left behind, and says how the task ended. Children of a task that is being stopped keep their
-// grace: a shell dies of SIGTERM at once, the training that it waits for may be writing a checkpoint.
+// grace: a shell dies of SIGTERM at once, the training that it waits for may be writing a checkpoint. SIGTERM that did not come from here may
+// be that of an engine which ends all processes at once, ours with the task's: then a stop is on its way.
 func (d *Driver) settle(t *task, x exit) {
+	told := time.Now()
+	if x.code == 128+15 {
+		told = told.Add(stopOnItsWay)
+	}
 	for {
 		deadline, stopping := d.deadline(t)
 		empty := t.proc.empty()
-		if !stopping || time.Now().After(deadline) || empty {
+		if now := time.Now(); !stopping && !now.Before(told) || stopping && (now.After(deadline) || empty) {
 			d.late(t, stopping && !empty)
 			break
 		}

@@ -91,15 +91,22 @@ func TestTaskThatSignalsItsWholeGroupKeepsItsStatus(t *testing.T) {
 
 func TestChildrenOfAStoppedShellKeepTheirGrace(t *testing.T) {
 	d := open(t, &Config{}, t.TempDir(), trainyard.Resources{})
-	task := job(t, "grace", `bash -c 'trap "sleep 0.2; echo saved; exit" TERM; touch up; while :; do sleep 0.01; done'; echo never`)
-	start(t, d, task)
-	waitFor(t, "the child is up", func() bool { _, err := os.Stat(filepath.Join(task.Run.Dir, "up")); return err == nil })
-	if err := d.Stop(t.Context(), task.ID, time.Hour); err != nil {
-		t.Fatal(err)
-	}
-	o, log := run(t, d, task)
-	if !strings.HasSuffix(log, "saved\n") || o.Result.Class != trainyard.ClassCanceled || o.Result.ExitCode != 143 {
-		t.Errorf("log is %q, result is %+v; want that the child could save although the shell was gone", log, *o.Result)
+	const command = `bash -c 'trap "sleep 0.2; echo saved; exit" TERM; touch up; while :; do sleep 0.01; done'; echo never`
+	for name, others := range map[string]bool{"grace": false, "all-at-once": true} {
+		task := job(t, name, command)
+		start(t, d, task)
+		waitFor(t, "the child is up", func() bool { _, err := os.Stat(filepath.Join(task.Run.Dir, "up")); return err == nil })
+		if others { // it does not wait for anybody to be told
+			d.tasks[task.ID.Dir()].proc.terminate()
+			<-time.After(50 * time.Millisecond)
+		}
+		if err := d.Stop(t.Context(), task.ID, time.Hour); err != nil {
+			t.Fatal(err)
+		}
+		o, log := run(t, d, task)
+		if !strings.HasSuffix(log, "saved\n") || o.Result.Class != trainyard.ClassCanceled || o.Result.ExitCode != 143 {
+			t.Errorf("%s: log is %q, result is %+v; want that the child could save although the shell was gone", name, log, *o.Result)
+		}
 	}
 }
 

@@ -128,6 +128,7 @@ func runCommand(t *trainyard.Task, rank int, hosts string) (code int, stopped bo
 	}()
 	var (
 		asked, deadline time.Time
+		over            time.Time // when it ended
 		ended           *unix.WaitStatus
 		alone           int // looks in a row that saw no descendant; one may miss some while another of them ends, says proc(5)
 		look            = time.NewTicker(10 * time.Millisecond)
@@ -145,7 +146,7 @@ func runCommand(t *trainyard.Task, rank int, hosts string) (code int, stopped bo
 				_ = unix.Kill(pid, unix.SIGTERM)
 			}
 		case status := <-done:
-			ended = &status
+			ended, over = &status, time.Now()
 		case <-look.C:
 		}
 		if at := time.Now().Add(graceOf(t)); stopped && at.Before(deadline) {
@@ -163,6 +164,8 @@ func runCommand(t *trainyard.Task, rank int, hosts string) (code int, stopped bo
 		switch late := stopped && !time.Now().Before(deadline); {
 		case late && len(left) > 0 && killed == 0:
 			killed = deadline.Sub(asked)
+		case !stopped && ended != nil && ended.Signaled() && ended.Signal() == syscall.SIGTERM && time.Since(over) < time.Second: // Slurm ends us all, and we have not heard yet
+			continue
 		case ended != nil && alone > 2:
 			var use unix.Rusage
 			_ = unix.Getrusage(unix.RUSAGE_CHILDREN, &use)

@@ -84,12 +84,20 @@ api() {
 }
 
 control_plane() {
+	cat >"$dir/audit.yaml" <<K
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived, ResponseStarted]
+rules:
+  - {level: Metadata, userGroups: ["system:serviceaccounts:rights"]} # what the account of the manifest makes use of
+  - {level: None}
+K
 	start etcd etcd --name e --data-dir "$dir/etcd" --listen-client-urls http://127.0.0.1:12379 --advertise-client-urls http://127.0.0.1:12379 \
 		--listen-peer-urls http://127.0.0.1:12380 --initial-advertise-peer-urls http://127.0.0.1:12380 --initial-cluster e=http://127.0.0.1:12380
 	start apiserver "$bin/kube-apiserver" --etcd-servers=http://127.0.0.1:12379 --bind-address=0.0.0.0 --advertise-address="$node" --secure-port=6443 \
 		--cert-dir="$dir/pki" --service-cluster-ip-range=198.51.100.0/24 --service-account-issuer=https://kubernetes.test \
 		--service-account-signing-key-file="$dir/pki/sa.key" --service-account-key-file="$dir/pki/sa.key" --token-auth-file="$dir/pki/tokens.csv" \
-		--authorization-mode=RBAC --kubelet-preferred-address-types=InternalIP --allow-privileged=true --profiling=false
+		--authorization-mode=RBAC --audit-policy-file="$dir/audit.yaml" --audit-log-path="$dir/log/audit.log" --kubelet-preferred-address-types=InternalIP --allow-privileged=true --profiling=false
 	until_ 300 test -s "$dir/pki/apiserver.crt"
 	for user in manager scheduler node; do kubeconfig "$user" >"$dir/pki/$user.kubeconfig"; done
 	kubeconfig admin >"$dir/kubeconfig"
