@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -189,10 +190,14 @@ func TestSeveralMachinesOfOneServer(t *testing.T) {
 		if _, log := l.files(job); log != "six 1.16.0\n" {
 			t.Errorf("%s prints %q", job, log)
 		}
+		cached := 0
 		for _, s := range l.story(job).Timeline {
-			if (s.Name == "code" || s.Name == "environment") && (s.Note == "cached") != reused {
-				t.Errorf("%s has its %s %s", job, s.Name, s.Note)
+			if (s.Name == "code" || s.Name == "environment") && s.Note == "cached" {
+				cached++
 			}
+		}
+		if cached != map[bool]int{true: 2}[reused] {
+			t.Errorf("of %s's code and environment %d were there", job, cached)
 		}
 	}
 	l.until("shell", trainyard.JobCompleted)
@@ -208,8 +213,12 @@ func TestSeveralMachinesOfOneServer(t *testing.T) {
 			t.Errorf("the key is shown: %s", out)
 		}
 	}
-	if out, err := exec.Command("grep", "-rlF", secret, l.data).Output(); err == nil {
-		t.Errorf("the key lies as it is in %s", out)
+	if err := l.terminate(); err != nil {
+		t.Errorf("the server ends with %v", err)
+	}
+	out, err := exec.Command("grep", "-rlF", secret, l.data).CombinedOutput()
+	if e, ok := errors.AsType[*exec.ExitError](err); !ok || e.ExitCode() != 1 {
+		t.Errorf("the key lies as it is in %s (%v)", out, err)
 	}
 	if strings.Contains(l.errout.String(), secret) {
 		t.Error("the key is in the server's log")

@@ -321,6 +321,9 @@ func checkBuild(l *lab, p *place, job string) {
 	l.wait("the build tells of itself while it goes on", func() bool { // its last step takes a while
 		log, err := l.try("job", "logs", "-n", job, "--file", environmentLog)
 		v, failed := l.show(job)
+		if trainyard.JobState(v.Status).Terminal() {
+			l.t.Fatalf("it was not told before the job is %s", v.Status)
+		}
 		return err == nil && failed == nil && strings.Contains(log, "\nbuilt\n") && v.Status == string(trainyard.JobPreparing)
 	})
 	l.until(job, trainyard.JobCompleted)

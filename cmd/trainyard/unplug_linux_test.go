@@ -297,6 +297,10 @@ func unplugSlurm(t *testing.T) {
 // is attached again. Debian's slurmrestd knows no tokens: one stands before it who does.
 func newToken(l *lab) {
 	l.t.Helper()
+	if os.Getenv("TRAINYARD_TEST_SLURM_REST") == "" {
+		leftOut(l.t, "slurmrestd", "apt-get install slurmrestd")
+		return
+	}
 	var at struct{ REST struct{ URL string } }
 	if err := json.Unmarshal([]byte(os.Getenv("TRAINYARD_TEST_SLURM_REST")), &at); err != nil {
 		l.t.Fatalf("TRAINYARD_TEST_SLURM_REST: %v", err)
@@ -329,7 +333,7 @@ func newToken(l *lab) {
 	l.talks(p, "old-token")
 	token.Store("of tomorrow")
 	l.run(p, "hello", p.compute, "new-token")
-	l.says("new-token", "does not let user root in", "scontrol token")
+	l.says("new-token", "does not let user root in", "scontrol token", "attach the compute again")
 	if out, err := attach(); err != nil {
 		l.t.Fatalf("attach again: %v %s", err, out)
 	}
@@ -404,8 +408,8 @@ func killNode(l *lab, p *place, c *cluster, namespace string, part func(do, name
 	l.talks(p, "power-cut")
 	pod, _ := c.podOf(l, namespace, "power-cut")
 	part("off", "node")
-	l.says("power-cut", "Kubernetes has not heard of node test-node since before ")
-	c.do(l.t, http.MethodDelete, pod, map[string]any{"gracePeriodSeconds": 1}, nil) // as Kubernetes does after five minutes
+	l.says("power-cut", "Kubernetes has not heard of its node test-node since before ")
+	c.do(l.t, http.MethodDelete, pod, map[string]any{"gracePeriodSeconds": 1}, nil) // as Kubernetes does after five minutes, if other nodes are well
 	l.says("power-cut", "no node has room: 0/1 nodes are available")
 	part("start", "kubelet")
 	l.again("power-cut", "the node does not answer")

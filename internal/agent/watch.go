@@ -392,10 +392,14 @@ func (k *task) away(why string, blind bool) {
 // back says that the engine answers again. looked says that a look has succeeded: without one, a task that is blind stays so.
 func (k *task) back(looked bool) {
 	k.mu.Lock()
-	news := k.report.Away != "" && (looked || !k.blind)
+	still := ""
+	if seen := k.latest().seen; seen != nil && seen.State == trainyard.TaskRunning {
+		still = seen.Progress // the engine answers, and says itself that nothing is known of the task
+	}
+	news := k.report.Away != still && (looked || !k.blind) && k.report.Away != ""
 	k.blind = k.blind && !looked
 	k.mu.Unlock()
 	if news {
-		k.change(atOnce, func(r *trainyard.TaskReport) { r.Away = "" })
+		k.change(atOnce, func(r *trainyard.TaskReport) { r.Away = still })
 	}
 }

@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -21,6 +22,7 @@ type containers struct {
 	fails error         // what a look comes to; nil: it succeeds
 	looks []span        // that were taken
 	slow  time.Duration
+	dim   string // why the engine itself knows nothing of what runs
 
 	checks, mostChecks int // of images, at once
 }
@@ -82,12 +84,18 @@ func (c *containers) Observe(ctx context.Context) ([]trainyard.Observation, erro
 	c.ask()
 	c.mu.Lock()
 	c.looks = append(c.looks, span{began, time.Now()})
-	err := c.fails
+	err, dim := c.fails, c.dim
 	c.mu.Unlock()
 	if err != nil {
 		return nil, err
 	}
-	return c.machine.Observe(ctx)
+	list, err := c.machine.Observe(ctx)
+	for i := range list {
+		if list[i].State == trainyard.TaskRunning {
+			list[i].Progress = dim
+		}
+	}
+	return list, err
 }
 
 func (c *containers) Stop(ctx context.Context, id trainyard.TaskID, grace time.Duration) error {
@@ -183,6 +191,36 @@ func TestAnEngineThatHangsBlindsNobodyElse(t *testing.T) {
 		if c.started(imageTask("long", "").ID) != 1 {
 			t.Error("it was started twice")
 		}
+	})
+}
+
+// An engine that has lost a node says so of what runs there, and so does the agent, also when the engine itself was away in between.
+func TestWhatAnEngineDoesNotKnowItselfIsSaidAgainWhenItIsBack(t *testing.T) {
+	isolated(t, func(y *yard) {
+		c := withContainers(y)
+		defer c.off()
+		y.during(func() {
+			long := imageTask("long", "ignore")
+			y.srv.want(long)
+			y.until("it runs", func() bool { return y.runs(long.ID) })
+			c.mu.Lock()
+			c.dim = "nothing was heard of its node"
+			c.mu.Unlock()
+			y.until("it is said", func() bool { return y.progress(long.ID) == c.dim })
+			c.fail(errors.New("the engine is away"))
+			<-time.After(2 * time.Minute)
+			c.fail(nil)
+			<-time.After(10 * time.Second)
+			if said := y.progress(long.ID); said != c.dim || y.unsaid(long.ID) != 0 {
+				t.Errorf("when the engine is back it says %q, after it was taken back %d times", said, y.unsaid(long.ID))
+			}
+			c.mu.Lock()
+			c.dim = ""
+			c.mu.Unlock()
+			y.until("it is said no more", func() bool { return y.progress(long.ID) == "" })
+			y.srv.stop(long.ID, trainyard.ClassCanceled)
+			y.untilEnded(long.ID)
+		})
 	})
 }
 

@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -130,7 +130,7 @@ func (v *service) call(ctx context.Context, method, path string, in, out any) er
 		if cause, ok := errors.AsType[*url.Error](err); ok {
 			err = cause.Err
 		}
-		if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
 			return v.failed(errAway, "who answers at %s is not believed: %v; if it is yours, add the certificate of its authority to this "+
 				"computer's, or start the server with SSL_CERT_FILE, which names a file with it", v.at.URL, err)
 		}
@@ -174,8 +174,12 @@ func (v *service) read(resp *http.Response, data []byte, out any) error {
 		if v.at.User != "" {
 			who = "user " + v.at.User
 		}
-		return v.failed(errAway, "it does not let %s in (HTTP %d): a token may have run out; make another with \"scontrol token username=USER lifespan=SECONDS\", and attach the compute with it again or write it into the file",
-			who, resp.StatusCode)
+		where := "and attach the compute again with it"
+		if v.at.TokenFile != "" {
+			where = "and write it into " + v.at.TokenFile
+		}
+		return v.failed(errAway, "it does not let %s in (HTTP %d): a token may have run out; make another with \"scontrol token username=USER lifespan=SECONDS\", %s",
+			who, resp.StatusCode, where)
 	case resp.StatusCode == http.StatusNotFound && len(a.Errors) == 0:
 		return v.failed(nil, "there is no %s at %s; start it with -s openapi/%s (Slurm 22.05 to 23.11)", api, v.at.URL, api)
 	case !known && resp.StatusCode >= 500:

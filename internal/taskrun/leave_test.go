@@ -15,14 +15,16 @@ import (
 func TestAnEndHasRoomForItsFirstWarnings(t *testing.T) {
 	for name, c := range map[string]struct {
 		warnings, message, note int // lengths
+		of                      string
 		kept                    int
 	}{
-		"all":               {100, 100, 100, 10},
-		"the first":         {900, 100, 100, 4},
-		"beside a long end": {900, 9000, 900, 3},
-		"none":              {9000, 9000, 900, 0},
+		"all":                  {100, 100, 100, "é", 10},
+		"the first":            {900, 100, 100, "é", 4},
+		"beside a long end":    {900, 9000, 900, "é", 3},
+		"none":                 {9000, 9000, 900, "é", 0},
+		"what JSON makes long": {100, 9000, 900, "\x01", 0},
 	} {
-		end := trainyard.TaskEnd{Result: trainyard.Result{Class: trainyard.ClassUser, ExitCode: 3, Message: "x" + strings.Repeat("é", c.message/2)}, Spans: []trainyard.Span{{Name: "user",
+		end := trainyard.TaskEnd{Result: trainyard.Result{Class: trainyard.ClassUser, ExitCode: 3, Message: "x" + strings.Repeat(c.of, c.message/len(c.of))}, Spans: []trainyard.Span{{Name: "user",
 			Start: time.Unix(1, 0), End: time.Unix(2, 0), Note: strings.Repeat("n", c.note)}}}
 		for range 10 {
 			end.Warnings = append(end.Warnings, strings.Repeat("w", c.warnings))

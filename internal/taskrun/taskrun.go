@@ -287,10 +287,13 @@ func leaveEnd(path string, end trainyard.TaskEnd) error {
 		for i := range end.Spans {
 			end.Spans[i].Note = ""
 		}
-		end.Result.Message = strings.ToValidUTF8(end.Result.Message[:min(len(end.Result.Message), 1000)], "")
-		warnings := end.Warnings
-		for n := len(warnings); len(data) > maxEnd && n >= 0; n-- { // as many of the first as have room
-			end.Warnings = warnings[:n]
+		warnings, message := end.Warnings, end.Result.Message
+		for n, room := len(warnings), 1000; len(data) > maxEnd && room > 0; n-- { // as many of the first as have room
+			if n < 0 { // JSON may make six bytes of one
+				room /= 2
+			}
+			end.Warnings = warnings[:max(n, 0)]
+			end.Result.Message = strings.ToValidUTF8(message[:min(len(message), room)], "")
 			if data, err = json.Marshal(end); err != nil {
 				return err
 			}

@@ -237,6 +237,23 @@ func TestAPodWhoseProgramDoesNotEndIsKilledInTheEnd(t *testing.T) {
 	}
 }
 
+func TestANodeThatDoesNotAnswerIsLost(t *testing.T) {
+	b := newBench(t, nil)
+	k := b.task(1, "sleep 600")
+	b.start(k)
+	b.reaches(k, trainyard.TaskRunning)
+	p := b.onlyPod(k)
+	part(t, "stop", "kubelet")
+	b.must(b.api.remove(t.Context(), b.api.path(pods, p.Meta.Name), object{"gracePeriodSeconds": 1})) // as Kubernetes does after five minutes
+	o := b.ends(k, trainyard.ClassNodeLost, "the node does not answer")
+	part(t, "start", "kubelet")
+	if o.Result == nil || o.Result.ExitCode != -1 {
+		t.Errorf("it looks as %+v", o)
+	}
+	b.must(b.Remove(t.Context(), k.ID))
+	b.ran(k, 1)
+}
+
 func TestALongLogIsWholeThoughTheNodeThrowsItAway(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, nil)

@@ -91,8 +91,8 @@ func judge(s *sight, now time.Time) verdict {
 			continue
 		}
 		v.state = trainyard.TaskRunning
-		if since := p.silent(); !since.IsZero() && v.progress == "" {
-			v.progress = fmt.Sprintf("Kubernetes has not heard of node %s since before %s, and gives up what runs there if that lasts",
+		if since := p.silent(); !since.IsZero() && v.progress == "" && !s.asked { // what is to end does, whether it answers or not
+			v.progress = fmt.Sprintf("Kubernetes has not heard of its node %s since before %s; as a rule it gives up after five minutes what runs there",
 				p.Spec.Node, since.UTC().Format(time.TimeOnly+" MST"))
 		}
 		if v.started.IsZero() || c.State.Running.Started.Before(v.started) {

@@ -249,10 +249,11 @@ func TestWaits(t *testing.T) {
 func TestASilentNodeIsSaidOfWhatRunsThere(t *testing.T) {
 	const running = `{"phase":"Running","podIP":"10.0.0.1","containerStatuses":[{"name":"task","ready":%t,"state":{"running":{"startedAt":"2026-01-01T12:00:00Z"}}}],
 		"conditions":[{"type":"Ready","status":"False","reason":%q,"lastTransitionTime":"2026-01-01T12:01:00Z"}]}`
+	const words = "Kubernetes has not heard of its node n1 since before 12:01:00 UTC; as a rule it gives up after five minutes what runs there"
 	for name, c := range map[string]struct {
 		status, words string
 	}{
-		"silent":               {fmt.Sprintf(running, true, ""), "Kubernetes has not heard of node n1 since before 12:01:00 UTC, and gives up what runs there if that lasts"},
+		"silent":               {fmt.Sprintf(running, true, ""), words},
 		"the container is not": {fmt.Sprintf(running, false, ""), ""},
 		"the kubelet says so":  {fmt.Sprintf(running, true, "ContainersNotReady"), ""},
 		"well":                 {runningJSON, ""},
@@ -260,6 +261,9 @@ func TestASilentNodeIsSaidOfWhatRunsThere(t *testing.T) {
 		if v := judge(&sight{ranks: 1, job: &job{}, pods: []podSight{begun(podJSON(t, "p0", c.status))}}, t0); v.state != trainyard.TaskRunning || v.progress != c.words {
 			t.Errorf("%s: it is %s: %q", name, v.state, v.progress)
 		}
+	}
+	if v := judge(&sight{ranks: 1, job: &job{}, asked: true, pods: []podSight{begun(podJSON(t, "p0", fmt.Sprintf(running, true, "")))}}, t0); v.progress != "" {
+		t.Errorf("of one that is to end it says %q", v.progress)
 	}
 }
 

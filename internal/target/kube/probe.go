@@ -4,6 +4,8 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/trainyard/trainyard"
@@ -92,13 +94,14 @@ func Probe(ctx context.Context, c Config) (Found, error) {
 		return Found{}, err
 	}
 	var missing, warnings []string
+	lacks := map[string][]string{} // by what is missing without them
 	for _, r := range rights(c.Queue != "") {
 		ok, err := api.may(ctx, r)
 		switch {
 		case err != nil:
 			return Found{}, fmt.Errorf("ask whether we may %s: %w", r, err)
 		case !ok && r.optional != "":
-			warnings = append(warnings, fmt.Sprintf("the account may not %s: %s", r, r.optional))
+			lacks[r.optional] = append(lacks[r.optional], r.String())
 		case !ok:
 			missing = append(missing, r.String())
 		}
@@ -106,6 +109,9 @@ func Probe(ctx context.Context, c Config) (Found, error) {
 	if len(missing) > 0 {
 		return Found{}, trainyard.Errorf(trainyard.CodeForbidden, "the account may not, in namespace %s: %s; apply trainyard's "+
 			"RBAC manifest to it", api.namespace, strings.Join(missing, ", "))
+	}
+	for _, without := range slices.Sorted(maps.Keys(lacks)) {
+		warnings = append(warnings, fmt.Sprintf("the account may not %s: %s", strings.Join(lacks[without], ", "), without))
 	}
 	if err := api.namespaceThere(ctx, &c); err != nil {
 		return Found{}, err

@@ -415,7 +415,9 @@ func TestSlurmrestdByHTTPSWithTokensThatChange(t *testing.T) {
 		list, err := d.Observe(t.Context())
 		return fmt.Sprint(list, err)
 	}
-	until(t, time.Minute, "it is said", func() bool { return strings.Contains(said(), "does not let user researcher in") }, said)
+	until(t, time.Minute, "it is said", func() bool {
+		return strings.Contains(said(), "does not let user researcher in") && strings.Contains(said(), "and write it into "+file)
+	}, said)
 	write("second")
 	if err := os.WriteFile(filepath.Join(s.Folder, "go"), nil, 0o600); err != nil {
 		t.Fatal(err)

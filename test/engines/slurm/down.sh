@@ -6,8 +6,9 @@ dir=${1:?usage: down.sh DIR}
 export SLURM_CONF=$dir/etc/slurm.conf
 timeout 5 scancel --me --full --signal=KILL 2>/dev/null || true
 timeout 5 scancel --me 2>/dev/null || true
-alive() { # of our processes: not of one that was given the same number since
-	[ -d "/proc/$1" ] && ! grep -q '^State:.Z' "/proc/$1/status" 2>/dev/null && cat "/proc/$1/cmdline" "/proc/$1/environ" 2>/dev/null | grep -qaF "$dir"
+alive() { # of our processes: not of one that was given the same number since; slurmdbd knows us by its environment alone
+	[ -d "/proc/$1" ] && ! grep -q '^State:.Z' "/proc/$1/status" 2>/dev/null &&
+		{ tr '\0' ' ' <"/proc/$1/cmdline" 2>/dev/null | grep -qF "$dir" || grep -qzxF "SLURM_CONF=$dir/etc/slurmdbd.conf" "/proc/$1/environ" 2>/dev/null; }
 }
 # slurmctld and sshd may have been started again by a test, so they say themselves which they are.
 pids() { cut -d' ' -f1 "$dir/run/pids"; cat "$dir"/run/slurmctld.pid "$dir"/run/sshd.pid "$dir"/run/slurmd.*.pid 2>/dev/null || true; }

@@ -17,7 +17,7 @@ mkdir -p "$dir"
 dir=$(cd "$dir" && pwd)
 conf=$dir/etc/slurm.conf
 [ ! -e "$dir/run/pids" ] || { echo "up.sh: $dir/run/pids is there: run down.sh $dir first" >&2; exit 1; }
-rm -rf "$dir/state" "$dir/spool" # of an earlier cluster there, which had another name
+rm -rf "$dir/state" "$dir/spool" "$dir/db" "$dir/run/sql.sock" # of an earlier cluster there, which had another name
 mkdir -p "$dir"/{etc,state,spool,log,run}
 chmod 755 "$dir" "$dir/run"
 
@@ -38,6 +38,7 @@ if [ -n "${ACCOUNTING:-}" ]; then
 		command -v "$program" >/dev/null || { echo "up.sh: there is no $program: apt-get install slurmdbd mariadb-server-core" >&2; exit 1; }
 	done
 	dbd=$((port + nodes + 2000))
+	while (exec 3<>"/dev/tcp/127.0.0.1/$dbd") 2>/dev/null; do dbd=$((dbd + 1)); done
 	accounting="AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageHost=127.0.0.1
 AccountingStoragePort=$dbd
