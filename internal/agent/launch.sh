@@ -42,7 +42,7 @@ tell() {
 wind_up() {
 	if [ "$deadline" = 0 ]; then
 		deadline=$((SECONDS + grace))
-		[ "$told" = 1 ] || tell TERM # once is enough: a second one comes in the middle of what they do about the first
+		[ "$told" = 1 ] || tell TERM
 		told=1
 	fi
 }
@@ -96,7 +96,7 @@ lives() {
 # supervise waits for all processes and ends the script.
 supervise() {
 	local index kind status
-	trap 'told=1; tell TERM' TERM INT HUP
+	trap 'told=1' TERM INT HUP # whoever ends a task tells all its processes, and a second signal comes in the middle of what they do about the first
 	while [ "$left" -gt 0 ]; do
 		if read -r -t 1 -u 9 index kind status; then
 			took_note "$index" "$kind" "$status"

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -214,14 +215,33 @@ func TestProcessThatDoesNotListenIsKilled(t *testing.T) {
 	gone(t, s)
 }
 
-func TestSignalIsPassedOn(t *testing.T) {
+// terminate sends SIGTERM to all processes of the launcher's session, as drivers do.
+func (s *started) terminate(t *testing.T) {
+	t.Helper()
+	out, err := exec.Command("pkill", "-TERM", "-s", strconv.Itoa(s.Process.Pid)).CombinedOutput()
+	if err != nil {
+		t.Fatalf("pkill: %v %s", err, out)
+	}
+}
+
+func TestASignalToAllComesOnce(t *testing.T) {
+	s := start(t, gangTask("PyTorch", 1, 2), `n=0; trap 'n=$((n+1))' TERM; echo ready >ready.$RANK; while [ $n = 0 ]; do sleep 0.05; done; for i in 1 2 3 4 5 6 7 8; do sleep 0.05; done; echo heard $n; exit 143`)
+	for _, rank := range []string{"0", "1"} {
+		await(t, func() bool { _, err := os.Stat(filepath.Join(s.Dir, "ready."+rank)); return err == nil })
+	}
+	s.terminate(t)
+	if c := s.code(t); c != 143 || !strings.HasSuffix(s.out.String(), "heard 1\n") || !strings.HasSuffix(s.log(t, 1), "heard 1\n") {
+		t.Errorf("exit %d, %q, %q", c, s.out.String(), s.log(t, 1))
+	}
+	gone(t, s)
+}
+
+func TestProcessesThatHeardOfTheEndAreWaitedFor(t *testing.T) {
 	s := start(t, gangTask("PyTorch", 1, 2), `trap 'echo bye; exit 143' TERM; echo ready >ready.$RANK; sleep 60 & wait`)
 	for _, rank := range []string{"0", "1"} {
 		await(t, func() bool { _, err := os.Stat(filepath.Join(s.Dir, "ready."+rank)); return err == nil })
 	}
-	if err := s.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
+	s.terminate(t)
 	if c := s.code(t); c != 143 || s.out.String() != "bye\n" || s.log(t, 1) != "bye\n" {
 		t.Errorf("exit %d, %q, %q", c, s.out.String(), s.log(t, 1))
 	}
@@ -232,20 +252,22 @@ func TestSignalIsPassedOn(t *testing.T) {
 func TestWhatAShellLeavesBehindKeepsItsGrace(t *testing.T) {
 	const saves = `trap 'sleep 0.5; echo saved >saved.$RANK; exit 0' TERM; touch up.$RANK; while :; do sleep 0.05; done`
 	for name, c := range map[string]struct {
-		ends func(s *started) error
+		ends func(s *started)
 		code int
 	}{
-		"a signal":           {func(s *started) error { return s.Process.Signal(syscall.SIGTERM) }, 143},
-		"the end of another": {func(s *started) error { return os.WriteFile(filepath.Join(s.Dir, "fail"), nil, 0o600) }, 5},
+		"a signal": {func(s *started) { s.terminate(t) }, 143},
+		"the end of another": {func(s *started) {
+			if err := os.WriteFile(filepath.Join(s.Dir, "fail"), nil, 0o600); err != nil {
+				t.Error(err)
+			}
+		}, 5},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := start(t, gangTask("PyTorch", 1, 3), `if [ $RANK = 2 ]; then until [ -e fail ]; do sleep 0.05; done; exit 5; fi; export RANK; bash -c "`+strings.ReplaceAll(saves, `$`, `\$`)+`" | cat`)
 			for _, rank := range []string{"0", "1"} {
 				await(t, func() bool { _, err := os.Stat(filepath.Join(s.Dir, "up."+rank)); return err == nil })
 			}
-			if err := c.ends(s); err != nil {
-				t.Fatal(err)
-			}
+			c.ends(s)
 			if got := s.code(t); got != c.code {
 				t.Errorf("exit %d, want %d", got, c.code)
 			}

@@ -35,8 +35,9 @@ type Driver interface {
 	Start(ctx context.Context, t trainyard.Task) error
 	// Observe lists all tasks that the driver holds: whole or not at all.
 	Observe(ctx context.Context) ([]trainyard.Observation, error)
-	// Stop asks the task to end (SIGTERM), and ends it and everything it started after grace, which counts from when it could be asked: while
-	// its engine is away that is tried again. A second Stop may shorten the grace, never lengthen it. It does not wait for the end.
+	// Stop asks every process of the task to end (SIGTERM, once), and ends it and everything it started after grace, which counts from when it
+	// could be asked: while its engine is away that is tried again. A second Stop may shorten the grace, never lengthen it. It does not wait for
+	// the end.
 	Stop(ctx context.Context, id trainyard.TaskID, grace time.Duration) error
 	// Remove ends the task if it runs, and takes away every trace of it, its logs too.
 	Remove(ctx context.Context, id trainyard.TaskID) error

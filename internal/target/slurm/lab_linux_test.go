@@ -108,6 +108,7 @@ func runCommand(t *trainyard.Task, rank int, hosts string) (code int, stopped bo
 	_ = os.WriteFile(script, []byte(t.Run.Command), 0o600)
 	cmd := exec.Command("bash", script)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = t.Run.Dir, os.Stdout, os.Stdout
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // slurmrestd signals the whole group of a job's script
 	cmd.Env = append(os.Environ(), "TMPDIR="+tmp, "RANK="+strconv.Itoa(rank), "HOSTS="+hosts)
 	for name, value := range t.Run.Env {
 		cmd.Env = append(cmd.Env, name+"="+value)

@@ -34,6 +34,20 @@ var stops = []check{
 			h.Errorf("it wrote %q", got)
 		}
 	}},
+	{"tells every process once that it is to end", func(h *harness) { // many end at once at the second time
+		p := h.pulse()
+		t := h.task(detach + "exec 8>" + p.path + `
+			count() { n=0; trap 'n=$((n+1))' TERM; printf x >&8; while [ $n = 0 ]; do sleep 0.02; done; for i in 1 2 3 4 5 6 7 8; do sleep 0.05; done; echo "told $n"; }
+			export -f count
+			count & detach bash -c count & count; wait; sleep 1`)
+		h.start(t)
+		p.up(3)
+		h.stop(t, long)
+		h.ended(t.ID)
+		if got := h.log(t.ID, 0); strings.Count(got, "told 1\n") != 3 {
+			h.Errorf("it wrote %q", got)
+		}
+	}},
 	{"kills a task that does not care about SIGTERM when grace is over", func(h *harness) {
 		h.wantExit(h.killed("trap '' TERM; exec 8>PULSE; printf x >&8; while :; do sleep 0.02; done"), trainyard.ClassCanceled, 137)
 	}},
