@@ -39,12 +39,26 @@ func TestTheManifestsRightsAreEnough(t *testing.T) {
 		k := b.task(2, "echo hello; trap 'exit 0' TERM; while :; do sleep 0.05; done")
 		b.start(k)
 		eventually(t, "it runs", func() bool { return b.log(k) == "hello\n" })
+		again := func(task trainyard.Task) { // as a start does that goes on after a crash
+			p, err := b.newPlan(task)
+			b.must(err)
+			j, err := b.makeJob(t.Context(), p)
+			b.must(err)
+			for range 2 {
+				b.must(b.makeParts(t.Context(), p, j))
+			}
+		}
+		again(k)
+		if b.nodeAway(t.Context(), "test-node") {
+			t.Error("its node is taken to be away")
+		}
 		b.must(b.Stop(t.Context(), k.ID, time.Second))
 		b.ends(k, trainyard.ClassCanceled, "")
 		r := b.replica("")
 		r.ID = trainyard.MakeTaskID(r.ID.Job(), 2, 0)
 		b.start(r)
 		b.answers(r, "the model")
+		again(r)
 		b.must(b.Stop(t.Context(), r.ID, time.Second))
 		b.ends(r, trainyard.ClassCanceled, "")
 		if got := b.log(k); !strings.HasPrefix(got, "hello\n") {
