@@ -131,7 +131,7 @@ func run(t trainyard.Task, rank int, hosts string) trainyard.TaskEnd {
 	}() // a broken log is no reason to stop
 	over := make(chan struct{})
 	go func() { defer close(over); _ = cmd.Wait() }() // the state says how it ended
-	stopped, killed := wait(cmd.Process.Pid, t.Grace, stops, over)
+	stopped, killed := wait(t.Grace, stops, over)
 	_ = syscall.Kill(-1, syscall.SIGKILL) // everything in the pod but this
 	<-copied
 	end := trainyard.TaskEnd{Started: started, Ended: time.Now(), LogBytes: written, Result: resultOf(cmd.ProcessState, stopped)}
@@ -143,7 +143,7 @@ func run(t trainyard.Task, rank int, hosts string) trainyard.TaskEnd {
 
 // wait returns when the command is over, and says whether it was told to stop. What else runs then has the rest of its grace. killed is how long
 // after it was told something was killed, 0 if nothing was.
-func wait(pid int, grace time.Duration, stops chan os.Signal, over chan struct{}) (stopped bool, killed time.Duration) {
+func wait(grace time.Duration, stops chan os.Signal, over chan struct{}) (stopped bool, killed time.Duration) {
 	var asked, deadline time.Time
 	kill := time.NewTimer(time.Hour)
 	var look <-chan time.Time
@@ -159,6 +159,7 @@ func wait(pid int, grace time.Duration, stops chan os.Signal, over chan struct{}
 		case <-stops:
 			if !stopped {
 				stopped, asked = true, time.Now()
+				_ = syscall.Kill(-1, syscall.SIGTERM) // everything in the pod but this, once
 			}
 			if data, err := os.ReadFile(os.Getenv("TRAINYARD_GRACE_FILE")); err == nil {
 				ms, _ := strconv.Atoi(strings.TrimSpace(string(data)))
@@ -168,7 +169,6 @@ func wait(pid int, grace time.Duration, stops chan os.Signal, over chan struct{}
 				deadline = d
 				kill.Reset(grace)
 			}
-			_ = syscall.Kill(-pid, syscall.SIGTERM) // it may be over
 		case <-kill.C:
 			killed = deadline.Sub(asked)
 			_ = syscall.Kill(-1, syscall.SIGKILL)
