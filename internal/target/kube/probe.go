@@ -4,8 +4,6 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	"github.com/trainyard/trainyard"
@@ -94,13 +92,17 @@ func Probe(ctx context.Context, c Config) (Found, error) {
 		return Found{}, err
 	}
 	var missing, warnings []string
-	lacks := map[string][]string{} // by what is missing without them
+	var without []string           // what is missing for want of rights
+	lacks := map[string][]string{} // the rights, by that
 	for _, r := range rights(c.Queue != "") {
 		ok, err := api.may(ctx, r)
 		switch {
 		case err != nil:
 			return Found{}, fmt.Errorf("ask whether we may %s: %w", r, err)
 		case !ok && r.optional != "":
+			if lacks[r.optional] == nil {
+				without = append(without, r.optional)
+			}
 			lacks[r.optional] = append(lacks[r.optional], r.String())
 		case !ok:
 			missing = append(missing, r.String())
@@ -110,8 +112,8 @@ func Probe(ctx context.Context, c Config) (Found, error) {
 		return Found{}, trainyard.Errorf(trainyard.CodeForbidden, "the account may not, in namespace %s: %s; apply trainyard's "+
 			"RBAC manifest to it", api.namespace, strings.Join(missing, ", "))
 	}
-	for _, without := range slices.Sorted(maps.Keys(lacks)) {
-		warnings = append(warnings, fmt.Sprintf("the account may not %s: %s", strings.Join(lacks[without], ", "), without))
+	for _, what := range without {
+		warnings = append(warnings, fmt.Sprintf("the account may not %s: %s", strings.Join(lacks[what], ", "), what))
 	}
 	if err := api.namespaceThere(ctx, &c); err != nil {
 		return Found{}, err

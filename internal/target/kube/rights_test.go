@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -88,6 +89,28 @@ func TestTheManifestsRightsAreEnough(t *testing.T) {
 			if !used[r.String()] && !used[name] {
 				t.Errorf("nothing makes use of the right to %s", r)
 			}
+		}
+	})
+	t.Run("and those for models may be left out", func(t *testing.T) {
+		b.grant("jobs-only")
+		for _, text := range strings.Split(Manifest("jobs-only"), "\n---\n") {
+			var o struct {
+				Kind  string           `json:"kind"`
+				Rules []map[string]any `json:"rules"`
+			}
+			b.must(yaml.Unmarshal([]byte(text), &o))
+			if o.Kind == "Role" {
+				o.Rules = slices.DeleteFunc(o.Rules, func(r map[string]any) bool {
+					return slices.Contains(r["resources"].([]any), any("deployments")) || slices.Contains(r["resources"].([]any), any("pods/portforward"))
+				})
+				b.must(b.api.patch(t.Context(), "/apis/rbac.authorization.k8s.io/v1/namespaces/jobs-only/roles/trainyard", object{"rules": o.Rules}))
+			}
+		}
+		c := b.cfg
+		c.Kubeconfig, c.Namespace = b.account("jobs-only"), "jobs-only"
+		f, err := Probe(t.Context(), c)
+		if err != nil || len(f.Warnings) != 1 || !strings.Contains(f.Warnings[0], "get deployments.apps, ") || !strings.HasSuffix(f.Warnings[0], "create pods/portforward: no model can be served there") {
+			t.Errorf("probe says %q (%v)", f.Warnings, err)
 		}
 	})
 	t.Run("and their lack is said", func(t *testing.T) {
