@@ -6,12 +6,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"go.yaml.in/yaml/v4"
 
 	"github.com/trainyard/trainyard"
 )
@@ -289,21 +286,7 @@ func TestAQueueOfKueueThatIsNotThereIsSaid(t *testing.T) {
 
 func TestWithoutTheRightToLookAtKueueTasksWaitAndSayLess(t *testing.T) {
 	admin := newBench(t, nil)
-	admin.grant("poor")
-	for _, text := range strings.Split(Manifest("poor"), "\n---\n") {
-		var o struct {
-			Kind  string           `json:"kind"`
-			Rules []map[string]any `json:"rules"`
-		}
-		admin.must(yaml.Unmarshal([]byte(text), &o))
-		if o.Kind == "Role" {
-			rules := slices.DeleteFunc(o.Rules, func(r map[string]any) bool { return slices.Contains(r["apiGroups"].([]any), any(kueueGroup)) })
-			if len(rules) != len(o.Rules)-2 {
-				t.Fatalf("of %d rules %d are not of Kueue", len(o.Rules), len(rules))
-			}
-			admin.must(admin.api.patch(t.Context(), "/apis/rbac.authorization.k8s.io/v1/namespaces/poor/roles/trainyard", object{"rules": rules}))
-		}
-	}
+	admin.grantBut("poor", workloads, localQueues)
 	text := admin.account("poor")
 	b := newBench(t, func(c *Config) { c.Kubeconfig, c.Namespace, c.Queue = text, "poor", "team-a" })
 	f, err := Probe(t.Context(), b.cfg)
