@@ -103,7 +103,7 @@ func (d *Document) detect(noun string) {
 			d.Kind = kind
 			return
 		}
-		d.only("amlcompute", computeTypes, typ, "amlcompute computes")
+		d.only("amlcompute", computeTypes, typ, "amlcompute, virtualmachine, kubernetes and slurm computes")
 	}
 }
 
