@@ -293,7 +293,10 @@ func TestCutWhileCopying(t *testing.T) {
 	if parts := m.Run(t, "find /home/yard/.trainyard/bin -type f"); !strings.Contains(parts, ".part-") {
 		t.Errorf("nothing was being copied: %s", parts)
 	}
-	grow(t, d, s) // the second connection is not choked
+	until(t, "it is copied", func() bool { // the second connection is not choked; that the first is broken may not be known yet
+		n, err := d.Grow(t.Context(), []trainyard.MachineSpec{s})
+		return n == 1 && err == nil
+	})
 	until(t, "the agent lives", func() bool { return l.agent(s.ID) != 0 })
 	if parts := m.Run(t, "find /home/yard/.trainyard/bin -name '*.part*'"); parts != "" {
 		t.Errorf("left: %s", parts)
