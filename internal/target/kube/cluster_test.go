@@ -244,7 +244,9 @@ func TestANodeThatDoesNotAnswerIsLost(t *testing.T) {
 	b.reaches(k, trainyard.TaskRunning)
 	p := b.onlyPod(k)
 	part(t, "stop", "kubelet")
-	b.must(b.api.remove(t.Context(), b.api.path(pods, p.Meta.Name), object{"gracePeriodSeconds": 1})) // as Kubernetes does after five minutes
+	b.must(b.api.patch(t.Context(), "/api/v1/nodes/"+p.Spec.Node+"/status", object{"status": object{"conditions": []object{
+		{"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}}}})) // as Kubernetes does after 50 seconds
+	b.must(b.api.remove(t.Context(), b.api.path(pods, p.Meta.Name), object{"gracePeriodSeconds": 1})) // and this after five minutes more
 	o := b.ends(k, trainyard.ClassNodeLost, "the node does not answer")
 	part(t, "start", "kubelet")
 	if o.Result == nil || o.Result.ExitCode != -1 {
