@@ -23,7 +23,7 @@ func TestCutAndMended(t *testing.T) {
 	until(t, "the agent is heard", func() bool { return l.home.heard(t) > 5 })
 	runs, pid := l.work(t, s.ID), l.agent(s.ID)
 	m.Cut(t)
-	until(t, "the cut is noticed", func() bool { return strings.Contains(only(t, d).Note, "cut off since") })
+	until(t, "the cut is noticed", func() bool { now := only(t, d); return now.Cut && strings.Contains(now.Note, "cut off since") })
 	if now := only(t, d); now.State != trainyard.MachineRunning || !strings.Contains(now.Note, "tasks there go on") {
 		t.Errorf("while it is cut off: %+v", now)
 	}
@@ -33,7 +33,7 @@ func TestCutAndMended(t *testing.T) {
 	before := l.home.heard(t)
 	m.Mend(t)
 	until(t, "the agent is heard again", func() bool { return l.home.heard(t) > before+20 })
-	until(t, "it is known", func() bool { return !strings.Contains(only(t, d).Note, "cut off") })
+	until(t, "it is known", func() bool { now := only(t, d); return !now.Cut && !strings.Contains(now.Note, "cut off") })
 	if now := only(t, d); now.State != trainyard.MachineRunning {
 		t.Errorf("afterwards: %+v", now)
 	}
