@@ -1,20 +1,14 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
-	"net"
-	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/trainyard/trainyard"
+	"github.com/trainyard/trainyard/internal/slurm/slurmtest"
 )
 
 // unplugSlurm kills slurmctld, then the slurmd of a job's node, then such a node whole.
@@ -73,7 +67,7 @@ func unplugSlurm(t *testing.T) {
 }
 
 // newToken has the token of slurmrestd run out in the middle of a job. What is asked of it meanwhile waits for another, with which the compute
-// is attached again. Debian's slurmrestd knows no tokens: one stands before it who does.
+// is attached again.
 func newToken(l *lab) {
 	l.t.Helper()
 	if os.Getenv("TRAINYARD_TEST_SLURM_REST") == "" {
@@ -84,33 +78,17 @@ func newToken(l *lab) {
 	if err := json.Unmarshal([]byte(os.Getenv("TRAINYARD_TEST_SLURM_REST")), &at); err != nil {
 		l.t.Fatalf("TRAINYARD_TEST_SLURM_REST: %v", err)
 	}
-	var token atomic.Value
-	token.Store("of today")
-	proxy := &httputil.ReverseProxy{
-		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "http", Host: "slurmrestd"}) },
-		Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", strings.TrimPrefix(at.REST.URL, "unix:"))
-		}},
-	}
-	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("X-SLURM-USER-NAME") != "root" || r.Header.Get("X-SLURM-USER-TOKEN") != token.Load() {
-			w.WriteHeader(http.StatusUnauthorized)
-			return
-		}
-		r.Header.Del("X-SLURM-USER-TOKEN")
-		proxy.ServeHTTP(w, r)
-	}))
-	l.t.Cleanup(site.Close)
+	site := slurmtest.New(l.t, at.REST.URL, "root", "of today", false)
 	file := l.file("hpc-rest.yml", "name: hpc-rest\ntype: slurm\nfolder: "+l.t.TempDir()+"\nrest: {url: "+site.URL+", username: root}\n")
 	attach := func() (string, error) {
-		return l.try("compute", "attach", "-o", "none", "--file", file, "--set", "rest.token="+token.Load().(string))
+		return l.try("compute", "attach", "-o", "none", "--file", file, "--set", "rest.token="+site.Token())
 	}
 	if out, err := attach(); err != nil {
 		l.t.Fatalf("attach: %v %s", err, out)
 	}
 	p := &place{lab: l, compute: "hpc-rest"}
 	l.talks(p, "old-token")
-	token.Store("of tomorrow")
+	site.Give("of tomorrow")
 	l.run(p, "hello", p.compute, "new-token")
 	l.says("new-token", "does not let user root in", "scontrol token", "attach the compute again")
 	if out, err := attach(); err != nil {

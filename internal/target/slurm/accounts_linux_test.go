@@ -22,8 +22,8 @@ func accounted(t *testing.T) map[string]slurm.Settings {
 	}
 	up := script("up.sh")
 	up.Env = append(os.Environ(), "ACCOUNTING=1", "NODES=1")
-	errors := &strings.Builder{}
-	up.Stderr = errors
+	said := &strings.Builder{}
+	up.Stderr = said
 	out, err := up.Output()
 	t.Cleanup(func() {
 		if out, err := script("down.sh").CombinedOutput(); err != nil {
@@ -31,10 +31,10 @@ func accounted(t *testing.T) map[string]slurm.Settings {
 		}
 	})
 	if err != nil {
-		if strings.Contains(errors.String(), "apt-get install slurmdbd") && os.Getenv("TRAINYARD_REQUIRE_ENGINES") == "" {
-			t.Skip(errors)
+		if strings.Contains(said.String(), "apt-get install slurmdbd") && os.Getenv("TRAINYARD_REQUIRE_ENGINES") == "" {
+			t.Skip(said)
 		}
-		t.Fatalf("up.sh: %v %s", err, errors)
+		t.Fatalf("up.sh: %v %s", err, said)
 	}
 	ways := map[string]slurm.Settings{}
 	for _, line := range strings.Split(strings.TrimSpace(string(out)), "\n") {

@@ -1,30 +1,24 @@
 package slurm
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"fmt"
-	"io"
-	"log"
 	"net"
 	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/trainyard/trainyard"
 	"github.com/trainyard/trainyard/internal/slurm"
+	"github.com/trainyard/trainyard/internal/slurm/slurmtest"
 	"github.com/trainyard/trainyard/internal/target"
 )
 
@@ -353,33 +347,11 @@ func TestNothingStaysInTheSharedFolderWhenTheNodeIsLetGo(t *testing.T) {
 	}
 }
 
-// Debian's Slurm knows no tokens, and slurmrestd no TLS, so one stands before the real slurmrestd who has both, as sites have it: who is not
-// named with the token of the day is let in nowhere.
+// Who is not named with the token of the day is let in nowhere; what waits for another goes on with it.
 func TestSlurmrestdByHTTPSWithTokensThatChange(t *testing.T) {
 	s := labBy(t, byREST)
 	s.Folder = t.TempDir()
-	socket := strings.TrimPrefix(s.REST.URL, "unix:")
-	var token atomic.Value
-	token.Store("first")
-	proxy := &httputil.ReverseProxy{
-		Rewrite: func(r *httputil.ProxyRequest) {
-			r.SetURL(&url.URL{Scheme: "http", Host: "slurmrestd"})
-			r.Out.Header.Del("X-SLURM-USER-TOKEN")
-			r.Out.Header.Del("X-SLURM-USER-NAME")
-		},
-		Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", socket)
-		}},
-	}
-	site := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("X-SLURM-USER-NAME") != "researcher" || r.Header.Get("X-SLURM-USER-TOKEN") != token.Load() {
-			w.WriteHeader(http.StatusUnauthorized)
-			return
-		}
-		proxy.ServeHTTP(w, r)
-	}))
-	t.Cleanup(site.Close)
-	site.Config.ErrorLog = log.New(io.Discard, "", 0)
+	site := slurmtest.New(t, s.REST.URL, "researcher", "first", true)
 	file := filepath.Join(t.TempDir(), "token")
 	write := func(text string) {
 		t.Helper()
@@ -388,7 +360,7 @@ func TestSlurmrestdByHTTPSWithTokensThatChange(t *testing.T) {
 		}
 	}
 	write("first")
-	s.REST = &slurm.REST{URL: site.URL, User: "researcher", TokenFile: file}
+	s.REST = &slurm.REST{URL: site.URL, User: site.User, TokenFile: file}
 
 	_, err := (&Config{Settings: s}).Probe(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "certificate") || !strings.Contains(err.Error(), "SSL_CERT_FILE") {
@@ -408,7 +380,7 @@ func TestSlurmrestdByHTTPSWithTokensThatChange(t *testing.T) {
 	task := makeTask(t, "by-https", "echo up; while [ ! -e "+filepath.Join(s.Folder, "go")+" ]; do sleep 0.1; done; echo over", 1)
 	start(t, d, task)
 	until(t, time.Minute, "it is up", func() bool { return logOf(t, d, task.ID) == "up\n" }, func() string { return logOf(t, d, task.ID) })
-	token.Store("second") // the first has run out
+	site.Give("second")
 	late := makeTask(t, "late", "echo late", 1)
 	start(t, d, late)
 	said := func() string {
